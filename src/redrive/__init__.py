@@ -1,9 +1,9 @@
-"""redrive: a retry topology kit for RabbitMQ.
+"""Retry toolkit for RabbitMQ.
 
-Publish, fail, retry after a delay, set aside with the reason, and requeue after the fix.
+Publish a message, retry it after a delay, set it aside with the reason, and requeue it after a fix.
 
-A name is imported when it is asked for: `import redrive` costs next to nothing, a blocking service
-never imports the asyncio client, and a publisher nothing of a failed queue.
+Names are imported on first use, so `import redrive` costs next to nothing: a blocking service never
+imports the asyncio client, and a publisher imports nothing that handles failed queues.
 """
 
 import importlib

@@ -1,5 +1,7 @@
-"""Durations as people write them: `500ms`, `30s`, `1h30m`. At the bottom, since an error may hold
-one."""
+"""Read and write durations such as `500ms`, `30s` and `1h30m`.
+
+This module imports nothing of redrive, since an error message may contain a duration.
+"""
 
 import re
 from datetime import timedelta
@@ -16,7 +18,7 @@ _EXAMPLES = "Give numbers with a unit of ms, s, m, h or d: 500ms, 30s, 5m, 1h30m
 
 
 class NoDuration(ValueError):
-    """A text that is no duration."""
+    """A text that is not a valid duration."""
 
     def __init__(self, problem: str, remedy: str = _EXAMPLES) -> None:
         super().__init__(problem, remedy)
@@ -25,7 +27,7 @@ class NoDuration(ValueError):
 
 
 def parse_duration(text: str) -> timedelta:
-    """Reads the duration in a text such as `500ms`, `30s` or `1h30m`."""
+    """Parse a duration such as `500ms`, `30s` or `1h30m`."""
     total = timedelta()
     position = 0
     units: set[str] = set()
@@ -37,9 +39,7 @@ def parse_duration(text: str) -> timedelta:
         if not unit:
             raise NoDuration(f"the duration {text!r} has no unit after {number}")
         if unit not in LENGTHS:
-            raise NoDuration(
-                f"the duration {text!r} has the unit {unit!r} in {part[0]!r}, which is none"
-            )
+            raise NoDuration(f"the duration {text!r} has the unknown unit {unit!r} in {part[0]!r}")
         if unit in units:
             raise NoDuration(f"the duration {text!r} has the unit {unit!r} twice")
         units.add(unit)
@@ -56,7 +56,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Write a duration as `parse_duration` reads it, to the millisecond."""
+    """Format a duration the way `parse_duration` reads it, to the millisecond."""
     left = duration // LENGTHS["ms"]
     parts: list[str] = []
     for unit in reversed(LENGTHS):

@@ -1,21 +1,21 @@
-"""Every exception of redrive.
+"""All exceptions of redrive.
 
     RedriveError
-    ├── ConfigurationError      what was asked for can't be: mend the code or the command
-    ├── TopologyMismatch        an object on the broker has other arguments than the ones asked for
+    ├── ConfigurationError      an invalid option, argument or file: fix the code or the command
+    ├── TopologyMismatch        a queue or exchange on the broker has other arguments than requested
     ├── BrokerUnavailable       no broker answered, or a lost connection did not come back in time
-    ├── PermissionDenied        the broker refused the user, the password or the right
+    ├── PermissionDenied        the broker refused the user, the password or an operation
     ├── PublishError            a message was not confirmed
-    │   ├── PublishNacked       the broker did not take it now
-    │   ├── PublishRefused      the broker will never take it: too large, or a forbidden property
+    │   ├── PublishNacked       the broker did not accept it now
+    │   ├── PublishRefused      the broker will never accept it: too large, or a forbidden property
     │   ├── Unroutable          no queue is bound for it, and it was published as mandatory
-    │   └── PublishTimeout      no confirm came in time; the broker may have the message or not
-    ├── InvalidMessage          a body can't be read as what the handler wants
-    ├── HandlerTimeout          a handler ran longer than it may
+    │   └── PublishTimeout      no confirm came in time; the broker may or may not have the message
+    ├── InvalidMessage          a body can't be read as the type that the handler expects
+    ├── HandlerTimeout          a handler ran longer than allowed
     ├── Retry                   raised by a handler: try this message again
     └── GiveUp                  raised by a handler: set this message aside now
 
-All of them pickle, and none of them ever holds a password.
+All of them can be pickled, and none of them ever contains a password.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ from redrive.redaction import redact
 
 
 class RedriveError(Exception):
-    """The root of everything that redrive raises."""
+    """Base class of all exceptions that redrive raises."""
 
 
 class ConfigurationError(RedriveError):
-    """What was asked for can't be done as asked.
+    """An invalid option, argument, file or request.
 
     Args:
-        problem: what was found, and where.
+        problem: what is wrong, and where.
         remedy: what to do about it.
     """
 
@@ -48,13 +48,13 @@ class ConfigurationError(RedriveError):
 
 
 class TopologyMismatch(RedriveError):
-    """An exchange or a queue is on the broker with other arguments than the ones asked for.
+    """An exchange or queue on the broker has other arguments than the requested ones.
 
     Args:
         kind: `queue` or `exchange`.
         name: the object's name.
         argument: the argument that differs, as the broker names it (`x-message-ttl`, `type`, …).
-        wanted: the value asked for, as the broker prints it.
+        wanted: the requested value, as the broker prints it.
         found: the value on the broker, as it prints it.
     """
 
@@ -71,8 +71,8 @@ class TopologyMismatch(RedriveError):
             return (
                 f"queue {self.name!r} has no {self.argument}: a policy sets its delay; "
                 f"{self.argument}={self.wanted} is asked for.\n"
-                "Have `redrive topology apply` declare it (delay_by: policy in its file), and the "
-                "subscriber nothing (declare=False)."
+                "Let `redrive topology apply` declare it (delay_by: policy in its file), and set "
+                "declare=False on the subscriber."
             )
         there = (
             f"{self.kind} {self.name!r} is on the broker with {self.argument}={self.found}; "
@@ -109,7 +109,7 @@ class BrokerUnavailable(RedriveError):
     """No broker answered at the address, or the connection was lost and did not come back in time.
 
     Args:
-        address: where it was looked for, without credentials.
+        address: the broker's address, without credentials.
         reason: what happened.
         remedy: what to do about it.
     """
@@ -131,10 +131,10 @@ class BrokerUnavailable(RedriveError):
 
 
 class PermissionDenied(RedriveError):
-    """The broker refused the user, the password, the virtual host or a right.
+    """The broker refused the user, the password, the virtual host or an operation.
 
     Args:
-        problem: what was refused, in the broker's words where it gave any.
+        problem: what was refused, in the broker's own words if it gave any.
         remedy: what to do about it.
     """
 
@@ -172,13 +172,13 @@ class PublishError(RedriveError):
 
 
 class PublishNacked(PublishError):
-    """The broker did not take the message: a full queue that rejects publishes, or a queue that
-    fails. It may later."""
+    """The broker did not accept the message now, but may do so later: a queue is full and rejects
+    publishes, or a queue failed."""
 
 
 class PublishRefused(PublishError):
-    """The broker will not take this message however often it is sent: it is too large, or has a
-    property that is not allowed."""
+    """The broker will never accept this message: it is too large, or has a property that is not
+    allowed."""
 
 
 class Unroutable(PublishError):
@@ -186,19 +186,19 @@ class Unroutable(PublishError):
 
 
 class PublishTimeout(PublishError):
-    """No confirm came in time. Whether the broker has the message is not known: publishing it again
+    """No confirm came in time. The broker may or may not have the message, so publishing it again
     may duplicate it."""
 
 
 class InvalidMessage(RedriveError):
-    """A body that can't be read as what the handler wants. The message is set aside at once,
-    without retries.
+    """A body that can't be read as the type that the handler expects. The message is set aside at
+    once, without retries.
 
     Args:
-        problem: what is wrong with the body: a text, or the exception that it is.
+        problem: what is wrong with the body, as a text or an exception.
 
     Raises:
-        ConfigurationError: `problem` is neither.
+        ConfigurationError: `problem` is neither a text nor an exception.
     """
 
     def __init__(self, problem: str | BaseException) -> None:
@@ -214,8 +214,8 @@ class HandlerTimeout(RedriveError):
     """A handler ran longer than `handler_timeout`; its attempt counts as failed.
 
     Args:
-        seconds: how long it may run.
-        consequence: what else is to be said.
+        seconds: the limit in seconds.
+        consequence: what happens as a result, added to the error's text.
     """
 
     def __init__(self, seconds: float, consequence: str = "") -> None:
@@ -231,20 +231,20 @@ class HandlerTimeout(RedriveError):
 class Retry(RedriveError):
     """Raised by a handler: this attempt failed, try the message again.
 
-    The retry counts against `max_retries`, as any other failure does. Given alone, a wait may come
-    first: `Retry("5m")`, `Retry(300)`.
+    The retry counts against `max_retries`, like any other failure. A lone argument may also be the
+    wait: `Retry("5m")`, `Retry(300)`.
 
     Args:
-        reason: why, for the log and for the failed queue should it be the last one: a text, or the
-            exception that it is.
+        reason: why, for the log and, if it was the last retry, for the failed queue: a text or an
+            exception.
         after: how long the message waits (a timedelta, a number of seconds, a text such as "5m"),
             or until when (an aware datetime, such as an HTTP Retry-After); None leaves it to the
-            policy. A time that is past means at once.
+            policy. A time in the past means at once.
 
     Raises:
-        ConfigurationError: `after` is negative, a time without a time zone, or no wait, or `reason`
-            is neither a reason nor a wait. Raised inside the handler, it is a failed attempt that
-            says so.
+        ConfigurationError: `after` is negative, a time without a time zone, or not a duration, or
+            `reason` is not a valid reason or wait. Raised inside the handler, it counts as a failed
+            attempt with this error.
     """
 
     reason: str
@@ -260,7 +260,7 @@ class Retry(RedriveError):
             reason = ""
         elif after is not None and wait is None:
             raise ConfigurationError(
-                f"Retry(after={after!r:.200}) was raised, which is no wait", _WAITS
+                f"Retry(after={after!r:.200}) was raised, which is not a wait", _WAITS
             )
         self.reason = _reason_of(
             self, reason, f"Give the reason as a text or an exception. As for the wait: {_WAITS}"
@@ -269,7 +269,7 @@ class Retry(RedriveError):
         super().__init__(self.reason, wait)
 
     def wait(self, now: datetime) -> timedelta | None:
-        """How long the message waits; None leaves it to the policy."""
+        """Return how long the message waits; None leaves it to the policy."""
         return (
             max(timedelta(0), self.after - now) if isinstance(self.after, datetime) else self.after
         )
@@ -282,12 +282,11 @@ class GiveUp(RedriveError):
     """Raised by a handler: set this message aside now, without further retries.
 
     Args:
-        reason: why, for the people who will look at the failed queue: a text, or the exception that
-            it is.
+        reason: why, for whoever inspects the failed queue: a text or an exception.
 
     Raises:
-        ConfigurationError: `reason` is neither. Raised inside the handler, it is a failed attempt
-            that says so.
+        ConfigurationError: `reason` is neither a text nor an exception. Raised inside the handler,
+            it counts as a failed attempt with this error.
     """
 
     reason: str
@@ -301,20 +300,20 @@ class GiveUp(RedriveError):
 
 
 def text_of(error: BaseException) -> str:
-    """An exception's text, whatever exception it is."""
+    """Return an exception's text, even if its `str()` fails."""
     try:
         return str(error)
     except BaseException as broken:  # noqa: BLE001 - a handler's exception may be and do anything
-        return f"<its text can't be made: {type(broken).__name__}>"
+        return f"<its text is not available: {type(broken).__name__}>"
 
 
 _WAITS = (
-    'Give a timedelta from zero, or an aware datetime, seconds as a number, or a text such as "5m".'
+    'Give a timedelta from 0 up, an aware datetime, seconds as a number, or a text such as "5m".'
 )
 
 
 def _wait_of(value: object) -> timedelta | datetime | None:
-    """The wait that a handler means; None where it is none."""
+    """Return the wait that a handler asked for; None if `value` is not a wait."""
     match value:
         case datetime():
             return value if value.tzinfo is not None else None
@@ -330,7 +329,7 @@ def _wait_of(value: object) -> timedelta | datetime | None:
 
 
 def _reason_of(error: RedriveError, value: object, remedy: str) -> str:
-    """The reason that a handler gives; where it is an exception, that is the error's cause."""
+    """Return the reason that a handler gave; an exception also becomes the error's cause."""
     match value:
         case str():
             return redact(value)
@@ -339,5 +338,5 @@ def _reason_of(error: RedriveError, value: object, remedy: str) -> str:
             return redact(f"{type(value).__name__}: {text_of(value)}".removesuffix(": "))
         case _:
             raise ConfigurationError(
-                f"{type(error).__name__}({value!r:.200}) was raised, which is no reason", remedy
+                f"{type(error).__name__}({value!r:.200}) was raised, which is not a reason", remedy
             )

@@ -1,11 +1,11 @@
-"""Makes text fit for people to read: without secrets, and without control characters.
+"""Make text safe to show: remove secrets and control characters.
 
 Errors, log lines, traces and failure headers all pass through `redact`. A password in a URL is
-always taken out. Beyond URLs it is a best effort: what is named as a secret (`password=…`,
-`"api_key": "…"`, `Authorization: …`) or has the shape of one (a JWT, a private key). A program that
-knows secrets of other shapes says so with `add_pattern`, and has numbers of cards and bank accounts
-taken out with `redact_kinds`. What messages hold comes from anywhere: `printable`, `in_one_line`
-and `printable_json` take out what would steer a terminal or forge a log line.
+always removed. Beyond URLs it is a best effort: values that are named as secrets (`password=…`,
+`"api_key": "…"`, `Authorization: …`) or have the shape of one (a JWT, a private key). A program
+adds secrets of other shapes with `add_pattern`, and has card and bank account numbers removed with
+`redact_kinds`. Messages may contain anything: `printable`, `in_one_line` and `printable_json`
+escape characters that would steer a terminal or forge a log line.
 """
 
 import json
@@ -16,20 +16,19 @@ from functools import cached_property
 from typing import Literal, NamedTuple, cast, get_args
 
 HIDDEN = "***"
-"""What stands in the place of a secret."""
+"""Replaces a secret."""
 
 _PASSES = 4
-"""What one rule takes out may have kept another from a secret: a text with secrets is looked at
-again, at most so often."""
+"""Maximum number of passes over a text: removing one secret may reveal another."""
 
 
 class _Rule:
     """One kind of secret.
 
-    A pattern is tried only where one of its words stands, and what it reads on from there is
-    bounded or ends where the next one begins: so a text takes time in proportion to its length,
-    however hostile it is. It is compiled when one of its words is found for the first time:
-    compiling all of them would take a fifth of the time of a short command.
+    A pattern is tried only where one of its words occurs, and how far it reads from there is
+    bounded or ends where the next match begins. So the time is proportional to the text's length,
+    however hostile the text is. It is compiled when one of its words is first found: compiling all
+    patterns would take a fifth of the time of a short command.
     """
 
     def __init__(self, words: str, pattern: str) -> None:
@@ -39,16 +38,16 @@ class _Rule:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Return the pattern, compiled."""
+        """The compiled pattern."""
         return re.compile(self._pattern, re.IGNORECASE)
 
     @cached_property
     def any_word(self) -> re.Pattern[str]:
-        """Return a pattern that finds each of the words."""
+        """A pattern that finds any of the words."""
         return re.compile("|".join(map(re.escape, self._in_order)))
 
 
-# --- what a secret is called, and what one looks like ---------------------------------------------
+# --- names and shapes of secrets --------------------------------------------------------------
 
 _KEY_KINDS = [
     "api",
@@ -63,17 +62,17 @@ _KEY_KINDS = [
     "shared",
     "subscription",
 ]
-"""A key is a secret if it stands behind one of these: `api_key`, and not `routing_key`."""
+"""A key is secret if one of these precedes it: `api_key` is, `routing_key` is not."""
 _KEYS = "|".join(f"{kind}{between}key" for kind in _KEY_KINDS for between in ("", "-", "_", " "))
 _STRONG = (
     "(?:(?:password|passwd|passphrase|passcode|(?<![a-z])pwd(?!=/)|(?<=[_-])pass|secret|"
     rf"(?<![a-z])app[_-]?key|{_KEYS})(?:\d{{1,2}}+|[_-](?:base|salt|old|new|previous|current|value|"
     r"confirm(?:ation)?|\d{1,2}+)(?![a-z\d_-]))?+)"
 )
-"""Names of what is always a secret, and the ends of such names."""
+"""Names of values that are always secret, with the endings such names can have."""
 _WEAK = r"(?:token|signature)"
-"""Names of what is a secret in settings, and another thing in sentences:
-`unexpected token: '}'`."""
+"""Names of values that are secret in settings, but mean other things in sentences: `unexpected
+token: '}'`."""
 _NAME = rf"(?:{_STRONG}|{_WEAK})"
 _STRONG_WORDS = " ".join(
     ("password passwd passphrase passcode pwd pass secret app_key app-key appkey", *_KEY_KINDS)
@@ -88,21 +87,21 @@ _ENDS_AS_NAME = rf"(?:{_ENDS_AS_NAME}|{'|'.join(f'(?<={key})' for key in _KEYS.s
 
 _NOTHING = r"(?!\*\*\*|(?:None|null|nil|true|false|undefined)(?:[\s,;&)}\]]|$))"
 _BARE = r"""(?:[^\s'"&,;<>(){}\[\]\\]|,(?![\s,]|\w{1,40}=|$)|[)}\]](?=[\w!@#$%^*]))++"""
-"""A value without quotes; brackets and commas belong to it only in its middle."""
+"""A value without quotes; it may contain brackets and commas only in its middle."""
 _QUOTE = r"""[bruf]{0,2}\\{0,8}["']"""
 _IN_QUOTES = r"""(?:(?<=\\["'])[^"'\\\n]++|(?<=")(?:[^"\\\n]|\\.)++|(?<=')(?:[^'\\\n]|\\.)++)"""
-"""A value behind the quote that opens it, to the one that closes it or the line's end."""
+"""A value after its opening quote, up to the closing quote or the end of the line."""
 _VALUE = rf"""(?:{_IN_QUOTES}|(?<!["'])(?!{_QUOTE}){_NOTHING}{_BARE})"""
 _SECRET_LOOKS = r"""(?=[^\s'",;<>()]{4})(?=[^\s'",;<>()]{0,64}[\d!@#$%^*+=~]|[^\s'",;<>()]{20})"""
-"""A value that is no word of a sentence."""
+"""A value that is not a word of a sentence."""
 _RANDOM_LOOKS = r"""(?=[^\s'",;<>()]{8})(?=[^\s'",;<>()]{0,64}\d)(?=[^\s'",;<>()]{0,64}[a-z])"""
 _CODE = r"(?=\d{4,12}(?![\w.:/-]))"
-"""Digits that somebody types, and neither a version nor a time."""
+"""Digits of a code that somebody types, not a version or a time."""
 _SAYS = r"""(?:\\{0,8}["']\]?)?+[ \t]*+(?:=>|=(?!=)|:)[ \t]*+"""
-"""What stands between a name and its value in settings of all kinds."""
+"""Separator between a name and its value in settings of all kinds."""
 
 _TELLS = r"""\\{0,8}["']?[ \t]*+(?:=>|[:=,])[ \t]*+b?\\{0,8}["']?"""
-"""What stands between a header and its value, in plain text, JSON, dicts and lists of pairs."""
+"""Separator between a header and its value, in plain text, JSON, dicts and lists of pairs."""
 _ONE_PART = "bearer|basic|token|api-?key|negotiate|ntlm"
 _MANY_PARTS = r"digest|oauth|hawk|signature|aws4-[\w-]{1,40}"
 _COOKIE = r"""[\w.!#$%&*+^`|~-]{1,100}+=[^;\s"',\\]*+"""
@@ -110,7 +109,7 @@ _STRING = r"""b?\\{0,8}["'][^"'\\\n]{0,200}+\\{0,8}["']"""
 _IN_COMMAND = r"""\b[^\n|;]{0,400}?[\s"']"""
 """From a command to one of its options."""
 _NEXT = r"""(?:["'],[ \t]*+|[ \t]++|=)(?P<quote>["'])?+"""
-"""What stands between an option and what it is told, in a shell's line or in a list."""
+"""Separator between an option and its argument, in a shell line or in a list."""
 _ARGUMENT = r"""(?!\*\*\*)(?(quote)[^"'\n]++|[^\s"',\]]++)"""
 _PORT = r"""(?!\d{1,5}(?::\d|[\s"',;)]|$))"""
 
@@ -120,14 +119,15 @@ _RULES = (
         r"(?P<kept>-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY-----)[\s\S]+?"
         r"(?:(?=-----END [A-Z0-9 ]{0,30}PRIVATE KEY-----)|\Z)",
     ),
-    # A password may hold anything but white space and a slash, an @ included, and so may a user.
+    # A password may contain anything but white space and a slash, even an @, and so may a user
+    # name.
     _Rule("://", r"(?P<kept>://[^\s:/]*+:)[^\s/]*(?=@)"),
-    # It may hold a slash where what stands before that is no port.
+    # It may contain a slash if the part before the slash is not a port.
     _Rule(
         "://",
         r"(?P<kept>://[^\s:/@\[\]]{0,64}+:)(?!\d{1,5}/|\*\*\*)[^\s/@]{1,64}+/[^\s@]{0,128}+(?=@)",
     ),
-    # A URL has no white space, but one made of a file has the line's end, and perhaps a space.
+    # A URL has no white space, but one read from a file may contain a line break, or a space.
     _Rule(
         "://",
         r"""(?P<kept>://[^\s:/@\[\]]{0,64}+:)(?!\d{1,5}[,;.)\]'"]{0,3}\s|\*\*\*)"""
@@ -140,7 +140,7 @@ _RULES = (
         r"""["']?(?:,?[ \t]++["']?-\w{1,20}+["']?){0,4}+,?[ \t]++["']?)[^\s:/@"']{1,64}+/)"""
         r"""(?:"[^"\n]{1,128}+"|[^\s"']{1,256})(?=@)""",
     ),
-    # Who logs in over HTTP with a user alone has a token for it.
+    # A user without a password in an HTTP URL is usually a token.
     _Rule("://", r"(?P<kept>(?:(?<=http)|(?<=https))://)[^\s:/@?#]++(?=@)"),
     _Rule(
         "hooks.slack.com/ discord.com/api discordapp.com/api api.telegram.org/bot "
@@ -152,7 +152,7 @@ _RULES = (
         "? & #",
         rf"(?P<kept>[?&#][\w.-]{{1,80}}+(?:{_ENDS_AS_NAME}|(?<=credential)|(?<=[?&#]sig)|(?<=[?&#]key)|(?<=[?&#]auth))=)[^&\s'\"]++",
     ),
-    # --- what is called a header
+    # --- named as a header
     _Rule(
         "authorization",
         rf"(?P<kept>authorization{_TELLS}(?:{_MANY_PARTS})[ \t]++)"
@@ -190,7 +190,7 @@ _RULES = (
         rf"(?P<kept>(?:session[_-]?id{_SAYS}|_session=(?=[^\s'\",;<>()]{{16}}))(?:{_QUOTE})?)"
         rf"{_RANDOM_LOOKS}{_VALUE}",
     ),
-    # --- what is called a secret
+    # --- named as a secret
     _Rule(
         _WORDS,
         rf"""(?P<kept>{_NAME}(?:\\{{0,8}}["']\]?[ \t]*+(?:=>|[:=])|[ \t]*+=(?!=)>?)[ \t]*+"""
@@ -201,7 +201,7 @@ _RULES = (
         rf"(?P<kept>{_STRONG}[ \t]*+:[ \t]*+(?:{_QUOTE})?)"
         rf"""(?:{_IN_QUOTES}|(?<!["']){_SECRET_LOOKS}{_VALUE})""",
     ),
-    # SQL Server puts braces around a password, and a template around the name of one.
+    # SQL Server puts braces around a password; a template puts braces around a variable's name.
     _Rule(
         "password pwd",
         r"(?P<kept>(?:password|pwd)[ \t]*+=[ \t]*+\{)(?=[^\s{}\[('\"]{0,64}[\d!@#$%^*+=~;])"
@@ -217,14 +217,14 @@ _RULES = (
         r"(?P<kept>(?:password|passwd|passphrase|passcode|(?<![a-z])pwd|identified[ \t]++by)[ \t]++"
         rf"{_QUOTE}){_SECRET_LOOKS}{_IN_QUOTES}",
     ),
-    # A parser expects tokens of another kind, and a key may stand in a file.
+    # Parsers report other kinds of expected tokens, and a quoted key may be the name of a key file.
     _Rule(
         f"token {' '.join(_KEY_KINDS)}",
         rf"(?P<kept>(?:(?<!expected )token|{_KEYS})[ \t]++{_QUOTE})(?![\w-]{{1,64}}\.[a-z])"
         rf"{_RANDOM_LOOKS}{_IN_QUOTES}",
     ),
     _Rule(_WEAK_WORDS, rf"(?P<kept>{_WEAK}[ \t]*+:[ \t]*+(?:{_QUOTE})?){_RANDOM_LOOKS}{_VALUE}"),
-    # --- what its name and its looks together make a secret
+    # --- secret by name and shape together
     _Rule(
         "pass",
         rf"""(?P<kept>(?<=["'])pass{_SAYS}{_QUOTE})"""
@@ -263,7 +263,7 @@ _RULES = (
         rf"(?P<kept>(?<![\w-])sig=)(?:(?=[^\s&]{{8,200}}+&[a-z]{{2,3}}=)|(?=[^\s&]{{20}}){_RANDOM_LOOKS})"
         r"[^&\s'\"]++",
     ),
-    # --- a user and a password as Python has them
+    # --- a user and a password in Python code
     _Rule(
         "auth credentials( .login(",
         rf"(?P<kept>(?:(?:(?<![a-z_])|(?<=basic_)|(?<=http_)|(?<=proxy_)|(?<=digest_))auth{_SAYS}(?:\(|\[(?=[^,\n]{{1,100}}+,\s{{0,8}}+{_QUOTE}{_SECRET_LOOKS}))|"
@@ -271,7 +271,7 @@ _RULES = (
         rf"\s{{0,8}}+(?:\w{{1,20}}+[ \t]*+=[ \t]*+)?+(?:{_STRING}|[\w.]{{1,80}}+),\s{{0,8}}+"
         rf"""{_QUOTE})(?=[^"'\n]{{1,200}}["'],?\s{{0,8}}+[)\],]){_IN_QUOTES}""",
     ),
-    # --- what a command is told
+    # --- arguments of commands
     _Rule(
         "curl",
         rf"(?P<kept>\bcurl{_IN_COMMAND}(?:-[a-z]{{0,6}}u|--(?:proxy-)?user)"
@@ -323,7 +323,7 @@ _RULES = (
         rf"(?P<kept><[\w:.-]{{1,80}}+{_ENDS_AS_NAME}(?:[ \t][^<>\n]{{0,100}}+)?>)"
         r"[^<\n]{1,1000}+(?=</)",
     ),
-    # --- what shows itself
+    # --- secret by shape alone
     _Rule("eyj", r"(?<![\w-])eyJ[\w-]++\.[\w-]++(?:\.[\w-]*+){1,3}"),
     _Rule(
         "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk_ rk_ aiza npm_ hvs. sg. sk-",
@@ -331,20 +331,20 @@ _RULES = (
         r"AIza[\w-]{35}|npm_[a-z0-9]{36}|hvs\.[\w-]{20,}|(?-i:SG)\.(?=[\w.-]{0,100}\d)[\w-]{8,}\.[\w-]{8,}|sk-(?:proj|ant)-[\w-]{20,})",
     ),
 )
-"""In their order."""
+"""Applied in this order."""
 
 _ALL_WORDS = tuple(frozenset[str]().union(*(rule.words for rule in _RULES)))
 
 _own: tuple[re.Pattern[str], ...] = ()
-"""What `add_pattern` was given."""
+"""Patterns registered with `add_pattern`."""
 
-# --- numbers that check themselves ----------------------------------------------------------------
+# --- numbers with check digits -------------------------------------------------------------------
 
 Kind = Literal["card", "iban", "jwt"]
-"""What `redact_kinds` takes."""
+"""The kinds of numbers that `redact_kinds` accepts."""
 
 KINDS_VARIABLE = "REDRIVE_REDACT"
-"""The environment variable that names kinds, with commas between them."""
+"""Environment variable that lists kinds, separated by commas."""
 
 _BETWEEN = r"[ \-\u00a0]"
 
@@ -353,9 +353,9 @@ class _Number(NamedTuple):
     """A number with check digits.
 
     Args:
-        pattern: finds the longest text that may be one, from where it begins.
-        least: how many letters and digits it has at least.
-        is_one: whether a text of that shape is one.
+        pattern: finds the longest text that may be such a number, from a given beginning.
+        least: the minimum number of letters and digits.
+        is_one: checks whether a text of that shape is such a number.
     """
 
     pattern: str
@@ -364,7 +364,7 @@ class _Number(NamedTuple):
 
 
 def _is_card(text: str) -> bool:
-    """Return whether Luhn's check holds, and only a last group has less than three digits."""
+    """Return whether Luhn's check holds, and only the last group has fewer than three digits."""
     groups = re.split(_BETWEEN, text)
     doubled = "".join(groups)[-2::-2]
     total = sum(map(int, "".join(groups)[::-2])) + sum(sum(divmod(int(d) * 2, 10)) for d in doubled)
@@ -372,7 +372,7 @@ def _is_card(text: str) -> bool:
 
 
 def _is_iban(text: str) -> bool:
-    """Return whether the remainder by 97 is 1."""
+    """Return whether the remainder modulo 97 is 1."""
     account = re.sub(_BETWEEN, "", text)
     return int("".join(str(int(one, 36)) for one in account[4:] + account[:4])) % 97 == 1
 
@@ -384,19 +384,19 @@ _NUMBERS: dict[Kind, _Number] = {
         15,
         _is_iban,
     ),
-    # None begins with 0, and those with 1 are of airlines alone: most of what has thirteen digits
-    # and begins with 1 is the time in milliseconds.
+    # No card number begins with 0, and those with 1 belong to airlines only: most 13-digit numbers
+    # that begin with 1 are times in milliseconds.
     "card": _Number(rf"(?<![^\W_])(?<![0-9]\.)[2-9](?:{_BETWEEN}?[0-9]){{12,18}}", 13, _is_card),
 }
-"""In the order in which they are looked for: an IBAN may have digits that would be a card's."""
+"""Applied in this order: an IBAN may contain digits that look like a card number."""
 
 _kinds: frozenset[str] = frozenset()
-"""What `redact_kinds` was given."""
+"""Kinds enabled with `redact_kinds`."""
 
 
 def redact(text: str) -> str:
-    """`text` with `***` for each secret in it: passwords of URLs for sure, others as far as they
-    are known by their name or shape."""
+    """Return `text` with each secret replaced by `***`: always for passwords in URLs, elsewhere for
+    values known to be secret by their name or shape."""
     for _ in range(_PASSES):
         redacted = _redacted_once(text)
         if redacted == text:
@@ -406,12 +406,11 @@ def redact(text: str) -> str:
 
 
 def add_pattern(pattern: str | re.Pattern[str]) -> None:
-    """Has `redact` take out what a pattern of your own matches, too, in this process and from now
-    on.
+    """Make `redact` also remove what your own pattern matches, in this process from now on.
 
-    What it matches becomes `***`; with a group named `secret`, that group alone. It is searched in
-    each error, log line and traceback, after redrive's own rules: a slow pattern slows failures
-    down.
+    The match becomes `***`; if the pattern has a group named `secret`, only that group does. Each
+    error, log line and traceback is searched with it, after redrive's own rules, so a slow pattern
+    slows down the handling of failures.
 
         redrive.redaction.add_pattern(r"card (?P<secret>\\d{16})")
 
@@ -419,32 +418,33 @@ def add_pattern(pattern: str | re.Pattern[str]) -> None:
         pattern: a regular expression, as text or compiled.
 
     Raises:
-        ValueError: it is none, or it matches the empty text, and so everywhere.
+        ValueError: it is not a valid regular expression, or it matches the empty text, and so
+            everywhere.
     """
     global _own
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"the pattern {pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"the pattern {pattern!r} is not a regular expression: {error}") from error
     if compiled.search("") is not None:
         raise ValueError(
-            f"the pattern {compiled.pattern!r} matches the empty text: give one that needs a "
-            "character at least"
+            f"the pattern {compiled.pattern!r} matches the empty text: use one that needs at "
+            "least one character"
         )
     if compiled not in _own:
         _own = (*_own, compiled)
 
 
 def redact_kinds(*kinds: Kind) -> None:
-    """Has `redact` take out numbers that only some programs have, in this process and from now on.
+    """Make `redact` also remove numbers of these kinds, in this process from now on.
 
-    `"card"` is a card number: 13 to 19 digits, also in groups, that pass Luhn's check. `"iban"` is
-    the number of a bank account whose check digits are right. A `"jwt"` is always taken out.
+    `"card"` is a card number: 13 to 19 digits, optionally in groups, that pass Luhn's check.
+    `"iban"` is a bank account number with correct check digits. A `"jwt"` is always removed.
 
         redrive.redaction.redact_kinds("card", "iban")
 
     Args:
-        kinds: what to take out.
+        kinds: the kinds to remove.
 
     Raises:
         ValueError: there is no such kind.
@@ -453,24 +453,23 @@ def redact_kinds(*kinds: Kind) -> None:
     for kind in kinds:
         if kind not in get_args(Kind):
             known = ", ".join(get_args(Kind))
-            raise ValueError(f"{kind!r:.40} is no kind of secret; there are {known}")
+            raise ValueError(f"{kind!r:.40} is not a kind of secret; use one of {known}")
     _kinds |= frozenset(kinds)
 
 
 def redact_kinds_named(names: str) -> None:
-    """Call `redact_kinds` with names that stand in one text, as in `REDRIVE_REDACT`."""
+    """Call `redact_kinds` with names from one text, as in `REDRIVE_REDACT`."""
     redact_kinds(*cast("list[Kind]", names.replace(",", " ").split()))
 
 
 def printable(text: str) -> str:
-    """`text` with every character that would steer a terminal or hide something written as an
-    escape; line feeds and tabs stay."""
+    """Return `text` with characters escaped that would steer a terminal or hide something; line
+    feeds and tabs stay."""
     return _UNUSUAL.sub(_escape_with(_as_python), text)
 
 
 def text_of(text: str) -> str:
-    """A short string of a message as a text that UTF-8 can encode; other bytes are written as
-    `\\xff`."""
+    """Return a message's short string as text that UTF-8 can encode; other bytes become `\\xff`."""
     return (
         text
         if text.isascii()
@@ -479,20 +478,20 @@ def text_of(text: str) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """`text` as one line of printable characters."""
+    """Return `text` as one line of printable characters."""
     return printable(" ".join(text.split()))
 
 
 def printable_json(value: object, *, indent: int | None = None) -> str:
-    """A value as JSON that steers no terminal: what would do so is escaped, everything else stands
-    as it is."""
+    """Return a value as JSON in which characters that would steer a terminal are escaped, and no
+    others."""
     return _UNUSUAL.sub(
         _escape_with(json.dumps), json.dumps(value, indent=indent, ensure_ascii=False)
     )
 
 
 _UNUSUAL = re.compile(r"[^ -~\n\t]")
-"""What has to be looked at: most texts have little of it."""
+"""Characters to check: most texts have few of them."""
 
 
 def _escape_with(escape: Callable[[str], str]) -> Callable[[re.Match[str]], str]:
@@ -504,17 +503,15 @@ def _as_python(character: str) -> str:
 
 
 def _steers(character: str) -> bool:
-    """Whether a character is no letter, digit, sign or space: a control, an invisible format, a
-    line's end, a half or private one."""
+    """Return whether a character is not a letter, digit, sign or space, but a control, an invisible
+    format, a line separator, a surrogate or a private one."""
     category = unicodedata.category(character)
     return category[0] == "C" or category in ("Zl", "Zp")
 
 
 def _redacted_once(text: str) -> str:
     lowered = _lowered(text)
-    there = {
-        word for word in _ALL_WORDS if word in lowered
-    }  # none in most texts, and to see that is fast
+    there = {word for word in _ALL_WORDS if word in lowered}  # usually empty, and fast to check
     for rule in _RULES if there else ():
         if not there.isdisjoint(rule.words):
             redacted = _follow(rule, text, lowered)
@@ -529,7 +526,8 @@ def _redacted_once(text: str) -> str:
 
 
 def _without(number: _Number, text: str) -> str:
-    """Take out each number of a kind that ends with a group, the longest from each beginning."""
+    """Remove each number of a kind that ends at the end of a group; from each start, the longest
+    one."""
     pattern = re.compile(number.pattern)
     pieces: list[str] = []
     end = at = 0
@@ -544,12 +542,12 @@ def _without(number: _Number, text: str) -> str:
 
 
 def _ends_at(place: int, text: str) -> bool:
-    """Return whether a group of letters and digits ends there, and is no part of a decimal."""
+    """Return whether a group of letters and digits ends at `place` and isn't part of a decimal."""
     return text[place - 1].isalnum() and not re.match(r"[^\W_]|\.[0-9]", text[place : place + 2])
 
 
 def _follow(rule: _Rule, text: str, lowered: str) -> str:
-    """`text` with what one rule finds taken out; the text itself where that is nothing."""
+    """Remove what one rule finds; return the same `text` object if it finds nothing."""
     pieces: list[str] = []
     end = 0
     for word in rule.any_word.finditer(lowered):
@@ -562,7 +560,7 @@ def _follow(rule: _Rule, text: str, lowered: str) -> str:
 
 
 def _lowered(text: str) -> str:
-    """`text` in lower case, each letter at its place: one letter is two in lower case."""
+    """Lowercase `text` with each letter at its place: `İ` would become two characters."""
     return text.replace("İ", "i").lower()
 
 

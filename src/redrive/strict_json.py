@@ -1,24 +1,24 @@
-"""JSON as RFC 8259 has it: Python's own reads and writes `NaN` and infinities, which others
-refuse."""
+"""Strict JSON as in RFC 8259: Python's own reads and writes `NaN` and infinities, which other
+parsers refuse."""
 
 import json
 from typing import Never
 
 
 def read(text: str | bytes) -> object:
-    """Read JSON."""
+    """Parse JSON."""
     value: object = json.loads(text, parse_constant=_refuse)
     return value
 
 
 def check_numbers(content: bytes) -> None:
-    """Raise ValueError where JSON that Python has written has a NaN or an infinity in it."""
+    """Raise ValueError if JSON written by Python contains a NaN or an infinity."""
     if b"NaN" in content or b"Infinity" in content:
-        read(content)  # it may only be a text that says so
+        read(content)  # the word may only occur inside a string
 
 
 def no_such(number: object) -> str:
-    """Say that JSON has no such number, and what to do about it."""
+    """Return an error message for a number that JSON does not have."""
     return f"JSON has no {number}; send such a number as null or a text"
 
 

@@ -227,7 +227,7 @@ def test_an_app_that_runs_is_not_started_twice(app: DrivenApp) -> None:
     with app.running(), pytest.raises(ConfigurationError) as told:
         app.start()
 
-    assert_it_helps(told.value, "runs already")
+    assert_it_helps(told.value, "already running")
 
 
 def test_only_some_of_its_queues_are_consumed(app: DrivenApp, rabbitmq_url: str) -> None:

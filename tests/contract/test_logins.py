@@ -60,12 +60,12 @@ def test_a_virtual_host_that_is_not_there_names_the_user_that_logs_in(
 def test_credentials_that_cannot_be_had_are_an_error_without_a_traceback_in_the_log(
     shell: Shell, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def sealed() -> tuple[str, str]:
+    def prepared() -> tuple[str, str]:
         raise OSError("the vault is sealed")
 
     with (
         pytest.raises(BrokerUnavailable, match="the vault is sealed"),
-        shell.publisher("amqp://localhost/", timeout=DEADLINE, credentials=sealed),
+        shell.publisher("amqp://localhost/", timeout=DEADLINE, credentials=prepared),
     ):
         pass
 
@@ -135,6 +135,6 @@ def test_without_an_event_loop_of_asyncio_its_classes_say_so() -> None:
         subscriber.start(),
         AsyncFailedQueue("amqp://localhost/", "shop@orders").depth(),
     ):
-        with pytest.raises(ConfigurationError, match=r"no event loop of asyncio runs here"):
+        with pytest.raises(ConfigurationError, match=r"no asyncio event loop is running here"):
             coroutine.send(None)
         coroutine.close()

@@ -199,7 +199,9 @@ def test_a_look_that_never_ends_is_an_error_and_no_empty_queue(service: Service)
     service.set_aside(3)
     with held(service.failed_queue), pytest.raises(ConfigurationError) as looked:
         list(service.failed_queue.browse(patience=0.5))
-    assert_it_helps(looked.value, "is reading 'shop@orders@failed', and did not end within 0.5 s")
+    assert_it_helps(
+        looked.value, "is reading 'shop@orders@failed', and did not finish within 0.5 s"
+    )
 
 
 def test_sending_waits_for_a_look(service: Service, caplog: pytest.LogCaptureFixture) -> None:

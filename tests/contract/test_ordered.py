@@ -259,7 +259,7 @@ def test_a_queue_that_is_there_without_the_order_says_how_to_get_it(service: Ser
     ("options", "found"),
     [
         ({"queue_type": "classic"}, "ordered and classic"),
-        ({"broadcast": True}, "ordered and for broadcast"),
+        ({"broadcast": True}, "is ordered and a broadcast queue"),
         ({"concurrency": 2}, "a concurrency of 2"),
         ({"prefetch": 5}, "a prefetch of 5"),
         ({"retry": RetryPolicy(delay=timedelta(minutes=26))}, "wait 0:26:00"),

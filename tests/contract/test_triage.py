@@ -350,5 +350,5 @@ def test_a_job_of_another_queue_is_not_taken_up(
     other.set_aside(1)
     with journal_at(service.url, tmp_path / "journal.sqlite3") as journal:
         job = FailedQueue(other.url, other.queue).requeue(journal=journal)
-        with pytest.raises(ConfigurationError, match="is of 'other@queue'"):
+        with pytest.raises(ConfigurationError, match="belongs to 'other@queue'"):
             opened(service.url, service.queue).job(job.id, journal)

@@ -155,7 +155,7 @@ def test_a_delay_that_is_none_is_a_failed_attempt_that_says_so(service: Service)
         (failed,) = service.wait_for_failed()
 
     assert failed.error_type == "redrive.errors.ConfigurationError"
-    assert "Give a timedelta from zero, or an aware datetime" in str(failed.error_message)
+    assert "Give a timedelta from 0 up, an aware datetime" in str(failed.error_message)
 
 
 @dataclass

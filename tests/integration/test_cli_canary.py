@@ -251,7 +251,7 @@ def test_messages_that_nobody_tells_of_stop_the_job_and_are_looked_for(rabbitmq_
         "and "
     )
     assert (
-        "shop@orders@retry 0, shop@orders@failed 40; what is in none of them is held by consumers"
+        "shop@orders@retry 0, shop@orders@failed 40; messages in none of them are held by consumers"
         in problem
     )
     assert (
@@ -390,7 +390,7 @@ def test_the_success_of_an_earlier_canary_is_not_taken_for_that_of_the_new_one(
     with once_sent(2 * CANARY) as waits, incident.worker(waits(succeeds)):
         again = resume(incident, job, "--watch", "10m")
     assert (
-        "20 sent, and 20 of before are unknown; waiting until each has succeeded, at most 10m."
+        "20 sent, and 20 sent earlier are unknown; waiting until each has succeeded, at most 10m."
         in again.err
     )
     assert "All 40 succeeded; going on." in again.err

@@ -114,7 +114,9 @@ def test_what_the_topology_contradicts_stays_and_is_said_with_the_reason(
     done = redrive("failed", "requeue", dead.place, "--yes", "--unchecked", url=dead.url)
 
     assert done.code == 1
-    assert "2 messages not included: what they say of their way back is contradicted." in done.out
+    assert (
+        "2 messages not included: what they say about their way back is contradicted." in done.out
+    )
     assert f"there is no queue {dead.queue}" in done.out
     assert dead.depth() == 2
 

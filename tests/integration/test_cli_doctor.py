@@ -125,7 +125,7 @@ def test_it_says_in_words_what_it_found_what_it_means_and_what_mends_it(
         "found:  it dead-letters to the exchange 'master.retry', which has no queue for the key "
         "'ucenter@user'." in done.out
     )
-    assert "means:  What is rejected or expires in it" in done.out
+    assert "means:  Messages that are rejected or expire in it" in done.out
     fix = (
         next(line for line in done.out.splitlines() if "fix:" in line).partition("fix:")[2].split()
     )
@@ -530,7 +530,7 @@ def test_what_an_upgrade_will_hurt_is_found_before(
         else "Once the broker is RabbitMQ 4.3:"
     ) in done.out
     assert redrive("doctor", "--for", "soon", url=rabbitmq_url).error_lines == [
-        "Error: 'soon' is no version of RabbitMQ",
+        "Error: 'soon' is not a version of RabbitMQ",
         "Give one such as 4.3 or 4.3.6.",
     ]
 

@@ -147,9 +147,9 @@ def test_a_user_that_may_not_ask_is_refused_in_two_lines(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--url", "localhost"], "is no address of a broker"),
+        (["--url", "localhost"], "is not a broker address"),
         (["--management-url", "localhost"], "the management address can't be read"),
-        (["--metrics", "9464"], "is no host and port to serve metrics at"),
+        (["--metrics", "9464"], "is not a host and port to serve metrics at"),
         (["--every", "soon"], "the duration 'soon' can't be read"),
         (["--every", "10ms"], "the broker counts every five seconds"),
     ],

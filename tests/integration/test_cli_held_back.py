@@ -264,7 +264,7 @@ def test_what_another_policy_sets_is_taken_over_and_another_delay_refused(team: 
     assert done.code == 0, done
     (ours,) = (policy for policy in team.api.observe().policies if policy.name == OURS)
     assert ours.definition["max-length"] == 5000
-    assert "with what policy limits sets" in done.out
+    assert "plus the settings of policy limits" in done.out
     team.api.set_policy(Policy("limits", "^shop@", {"delayed-retry-min": 7}, 3))
     refused = team.does("apply")
     assert (refused.code, "policy 'limits' sets delayed-retry-min=7" in refused.err) == (2, True)

@@ -154,7 +154,7 @@ def test_a_damaged_index_is_one_line_and_a_new_look(incident: str) -> None:
     data = next(index.folder.glob("*.parquet"))
     data.write_bytes(b"\0" * data.stat().st_size)
     done = asked("groups", QUEUE, url=incident)
-    assert "is damaged: the queue is looked at anew." in done.err
+    assert "is damaged: the queue is read again." in done.err
     assert "Traceback" not in done.err
     assert done.json()["answered_from"] == "queue"
     assert asked("groups", QUEUE, url=incident).json()["answered_from"] == "index"

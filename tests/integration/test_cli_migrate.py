@@ -193,7 +193,7 @@ def test_a_failed_queue_that_has_more_than_it_is_to_take_is_not_touched(
         assert refused.code == 2
         assert refused.error_lines == [
             (
-                "Error: 'shop@orders@failed' has 3 messages and is to take 2 (max_failed): it "
+                "Error: 'shop@orders@failed' has 3 messages, but may hold only 2 (max_failed): it "
                 "would refuse the rest"
             ),
             (

@@ -21,7 +21,7 @@ COMMANDS = [
     pytest.param(("demo",), id="demo"),
 ]
 ADDRESSES = [
-    pytest.param(f"http://user:{SECRET}@localhost/", "is no address of a broker", id="scheme"),
+    pytest.param(f"http://user:{SECRET}@localhost/", "is not a broker address", id="scheme"),
     pytest.param(f"amqp://user:{SECRET}@localhost:port/", "the URL has the port 'port'", id="port"),
     pytest.param(
         f"amqp://user:{SECRET}@no-such-host.invalid/", "the host name is not known", id="host"

@@ -80,7 +80,7 @@ def test_subscribers_run_until_a_signal(
         process.signal(number)
         done = process.end()
     assert (done.code, done.out) == (0, "")
-    assert f"{number.name}: finishing what runs" in done.err
+    assert f"{number.name}: finishing running handlers" in done.err
 
 
 def test_what_a_message_says_cant_steer_the_terminal_by_the_log(

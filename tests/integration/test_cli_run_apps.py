@@ -154,7 +154,7 @@ def test_a_worker_that_is_killed_is_started_again(shop: Shop) -> None:
 
     assert done.code == 0, done.err
     assert shop.pids("down") == shop.pids("up") - {killed}
-    assert "was ended by SIGKILL; it is started again in 0.1 s" in done.err
+    assert "was ended by SIGKILL; restarting it in 0.1 s" in done.err
 
 
 def test_workers_end_with_the_process_that_started_them_however_it_ends(shop: Shop) -> None:

@@ -65,7 +65,7 @@ def test_a_pointer_that_is_gone_or_names_another_filter_is_found_and_mended(team
     assert team.run("plan").out == "+ fanout exchange shop@orders@tags\n1 exchange to create.\n"
     team.change(lambda declarer: declarer.declare(EU.topology().pointers[0]))
     assert team.run("plan").out.startswith(
-        "x fanout exchange shop@orders@tags: it names a filter of tags that are no longer wanted\n"
+        "x fanout exchange shop@orders@tags: it names a tag filter that is no longer wanted\n"
     )
     assert team.run("apply").code == 0
     assert team.run("check").code == 0

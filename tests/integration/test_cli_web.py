@@ -61,10 +61,10 @@ def test_without_the_management_api_it_says_so_and_takes_the_name_of_a_queue(
         httpx.Client(trust_env=False, timeout=PATIENCE, follow_redirects=True) as client,
     ):
         overview = client.get(link)
-        assert "does not tell which queues there are" in overview.text
+        assert "did not list the queues" in overview.text
         assert "All quiet" not in overview.text
         named = client.get(link.partition("/open")[0] + "/causes?queue=ucenter%40user")
-        assert "Nobody has looked at this queue yet" in named.text
+        assert "This queue has not been scanned yet" in named.text
 
 
 def test_a_broker_that_is_away_is_told_on_the_page() -> None:
@@ -87,16 +87,16 @@ def test_a_port_that_is_taken_is_told_in_two_lines() -> None:
         outcome = redrive("web", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
     assert outcome.code == 2
     assert len(outcome.error_lines) == 2
-    assert "the port is taken" in outcome.err
+    assert "the port is in use" in outcome.err
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--listen", "0.0.0.0:8015"], "has no login"),
-        (["--listen", "nowhere"], "no host and port"),
-        (["--allow", "everything"], "can't be allowed"),
-        (["--allow", "edit"], "requeue is not"),
+        (["--listen", "nowhere"], "not a host and port"),
+        (["--allow", "everything"], "is not a permit"),
+        (["--allow", "edit"], "edit needs requeue"),
         (["--url", "amqp://user:hidden-secret@host:port/"], ""),
     ],
 )

@@ -50,7 +50,7 @@ def asked(url: str, proxy: Proxy, *arguments: str) -> Outcome:
     """What a command says; it may refuse, and does not break."""
     done = redrive(*arguments, "--management-url", proxy.address, url=url)
     assert "defect of redrive" not in done.err, done
-    assert "is no management API" not in done.err, done
+    assert "is not a management API" not in done.err, done
     return done
 
 
@@ -78,7 +78,7 @@ def assert_nobody_says_that_there_is_none(url: str, proxy: Proxy, *, all_queues:
     if all_queues:
         assert found_by_scan(url, proxy) == COUNT  # AMQP counts where the API does not
     else:
-        assert "does not tell the arguments" in asked(url, proxy, "dlq", "scan").err
+        assert "does not show the arguments" in asked(url, proxy, "dlq", "scan").err
     status = asked(url, proxy, "status", QUEUE, "--output", "json").json()
     assert status[0]["failed"]["messages"] == COUNT, status
     asked(url, proxy, "status")
@@ -129,7 +129,7 @@ def test_without_statistics_everything_that_counts_says_that_it_does_not_know(
     assert_nobody_says_that_there_is_none(url, proxy, all_queues=True)
     assert failed_in_top(url, proxy) is None
     assert "not counted by the broker" in asked(url, proxy, "top", "--once").out
-    assert "who consumes is not known" in asked(url, proxy, "doctor").err
+    assert "the consumers are not known" in asked(url, proxy, "doctor").err
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_what_a_stopped_broker_has_on_disk_can_be_kept(
     broker: Broker, url: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "data.tar"
-    with pytest.raises(ConfigurationError, match="This broker runs"):
+    with pytest.raises(ConfigurationError, match="This broker is running"):
         broker.save_data(file)
     broker.stop()
     broker.save_data(file)
@@ -324,7 +324,7 @@ def test_a_broker_of_somebody_else_is_used_and_not_controlled(
             external.pause,
             external.resume,
         ):
-            with pytest.raises(ConfigurationError, match="is not ours"):
+            with pytest.raises(ConfigurationError, match="is external"):
                 control()
     assert answers(url)
     with pytest.raises(ConfigurationError, match="its own configuration"):

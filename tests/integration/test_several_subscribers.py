@@ -142,7 +142,7 @@ def test_a_subscriber_that_runs_is_not_started_twice(orders: Service) -> None:
         subscriber.stop()
         assert subscriber.wait(DEADLINE)
 
-    assert_it_helps(told.value, "runs already")
+    assert_it_helps(told.value, "already running")
 
 
 def test_two_workers_of_one_queue_retry_and_set_aside_together(orders: Service) -> None:

@@ -292,7 +292,7 @@ def test_what_waits_for_approval_is_declined_from_another_machine(
     again = redrive(*command, url=incident)
     assert (again.code, again.error_lines[0]) == (
         2,
-        f"Error: job {asked.id} is declined: it waits for no approval",
+        f"Error: job {asked.id} is declined: it is not waiting for approval",
     )
     assert redrive("jobs", "approve", asked.id, "--yes", url=incident).code == 2
     assert failed.depth() == 1500
@@ -340,7 +340,7 @@ def test_the_plan_of_a_job_is_shown_on_another_machine(
     assert (plan["looked_at"], plan["not_meant"]) == (1500, 1500 - job["planned"])
     shown = redrive("jobs", "show", job["id"], "--journal", str(there), url=incident)
     assert f"{job['planned']:,} {cause['group_id']}  KeyError" in shown.out
-    assert f"{plan['not_meant']:,} others that the filter does not mean" in shown.out
+    assert f"{plan['not_meant']:,} others that do not match the filter" in shown.out
 
 
 def test_originals_of_edited_bodies_are_had_on_another_machine(
@@ -464,7 +464,7 @@ def test_an_entry_of_a_newer_version_is_told_of_and_its_job_is_left_alone(
     with Journal(rabbitmq_url, there) as journal, pytest.raises(Exception) as refused:
         journal.begin(journal.job(job.id))
     assert str(refused.value).splitlines() == [
-        f"a newer version of redrive has written something of job {job.id}",
+        f"a newer version of redrive has written about job {job.id}",
         "Use that version.",
     ]
 
@@ -506,7 +506,7 @@ def test_a_job_that_waits_is_not_approved_once_the_shared_journal_was_made_anew(
         channel.queue_delete(JOURNAL)
     with (
         Journal(rabbitmq_url, here) as journal,
-        pytest.raises(ConfigurationError, match="was deleted and made anew"),
+        pytest.raises(ConfigurationError, match="was deleted and created again"),
     ):
         journal.begin(replace(journal.job(asked.id), approved_by="whoever begins it"))
 

@@ -186,7 +186,7 @@ def test_an_error_without_a_text_is_traced_and_set_aside(
     with service.subscriber(handle):
         service.publish()
         service.wait_for_failed()
-    assert exception_in(spans)["exception.message"] == "<its text can't be made: RuntimeError>"
+    assert exception_in(spans)["exception.message"] == "<its text is not available: RuntimeError>"
 
 
 def test_an_unroutable_message_is_an_error_in_its_span(
@@ -349,7 +349,7 @@ def test_a_place_that_is_none_is_said(place: str, tmp_path: Path) -> None:
     done = redrive("run", "shop:shop", "--metrics", place)
     assert (done.code, done.error_lines[0]) == (
         2,
-        f"Error: {place!r} is no host and port to serve metrics at",
+        f"Error: {place!r} is not a host and port to serve metrics at",
     )
 
 

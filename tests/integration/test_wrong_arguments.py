@@ -143,7 +143,7 @@ def test_a_retry_policy_that_cannot_be_is_refused_when_it_is_made(
 @pytest.mark.parametrize(
     ("body", "routing_key", "options", "found"),
     [
-        (object(), "order.paid", {}, "the body, a object, can't be made JSON of"),
+        (object(), "order.paid", {}, "the body, a object, can't be converted to JSON"),
         ("socks", "x" * 256, {}, "256 bytes; at most 255"),
         ("socks", "ü" * 128, {}, "256 bytes; at most 255"),
         ("socks", 7, {}, "the routing key is a int"),

@@ -28,7 +28,7 @@ def note(what: str, message: Message) -> None:
 def note_a_signal(record: logging.LogRecord) -> bool:
     """One line once it has heard that it is to leave: a signal that comes before that may be one
     with the next."""
-    if "finishing what runs" in record.msg:
+    if "finishing running handlers" in record.msg:
         os.write(notes, b"asked to-leave\n")
     return True
 

@@ -103,7 +103,7 @@ def test_damaged_properties_are_named_by_their_message(tmp_path: Path, raw: str)
 def test_a_line_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
     path = tmp_path / "gift.jsonl"
     path.write_text("[" * 200_000)
-    assert "line 1 is none" in refused(path)
+    assert "line 1 is not a message" in refused(path)
     with pytest.raises(ConfigurationError):
         Snapshot(path).depth()
 

@@ -214,7 +214,7 @@ def test_an_error_of_whoever_is_told_of_a_message_is_not_taken_for_the_brokers()
 def test_a_frame_that_says_more_than_was_agreed_is_refused_before_it_has_arrived(
     kind: int, length: int
 ) -> None:
-    with pytest.raises(BadFrame, match=f"a frame of {length} bytes"):
+    with pytest.raises(BadFrame, match=f"a frame has {length} bytes"):
         Reading().reader.feed(frame(kind, b"", length=length))
 
 
@@ -231,7 +231,7 @@ def test_a_header_with_what_the_broker_added_is_read_and_one_of_twice_the_size_i
     reading = Reading()
     reading.reader.feed(frame(METHOD, DELIVER_METHOD) + header(0, bytes(FRAME_MAX)))
     assert len(reading.told) == 1
-    with pytest.raises(BadFrame, match="are agreed on"):
+    with pytest.raises(BadFrame, match="but the limit is"):
         reading.reader.feed(frame(METHOD, DELIVER_METHOD) + header(0, bytes(2 * FRAME_MAX)))
 
 
@@ -255,7 +255,7 @@ def test_without_a_limit_a_frame_is_as_large_as_a_message_may_be_and_no_larger()
 
 @pytest.mark.parametrize("size", [LARGEST_MESSAGE + 1, 2**63, 2**64 - 1])
 def test_a_message_that_says_it_is_larger_than_any_broker_takes_is_refused(size: int) -> None:
-    with pytest.raises(BadFrame, match=f"a message of {size} bytes"):
+    with pytest.raises(BadFrame, match=f"a message has {size} bytes"):
         Reading().reader.feed(frame(METHOD, DELIVER_METHOD) + header(size))
 
 

@@ -44,7 +44,7 @@ def test_what_runs_a_program_shows_no_card(tmp_path: Path, worker: list[str]) ->
 def test_a_kind_that_there_is_not_is_said_before_anything_is_done(tmp_path: Path) -> None:
     ended = redrive("status", "shop@orders", folder=tmp_path, redact="cards")
     assert ended.returncode == 2
-    assert "'cards' is no kind of secret; there are card, iban, jwt" in ended.stderr
+    assert "'cards' is not a kind of secret; use one of card, iban, jwt" in ended.stderr
     assert "REDRIVE_REDACT=card,iban" in ended.stderr
 
 

@@ -95,7 +95,7 @@ def test_the_error_leads_to_none_that_has_the_body(handler: object, body: bytes)
 def test_what_is_wrong_and_where_is_said() -> None:
     with pytest.raises(InvalidMessage) as raised:
         call_of(pay)(message_of(BODIES[2].encode()))
-    expected = "by: The tag found using 'kind' is none of the expected ones: 'card', 'bank'"
+    expected = "by: The tag found using 'kind' is not one of the expected ones: 'card', 'bank'"
     assert str(raised.value).splitlines()[0] == f"1 problem(s) in the body as Payment: {expected}"
 
 

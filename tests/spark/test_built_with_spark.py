@@ -25,4 +25,4 @@ def test_the_extra_is_all_that_spark_needs(tmp_path: Path) -> None:
     # It gets as far as the archive, so nothing that it imports is missing.
     verified = environment.run("redrive", "spark", "verify", "--archive", str(tmp_path / "archive"))
     assert verified.returncode == 2
-    assert verified.stderr.startswith("Error: there is nothing drained in the archive ")
+    assert verified.stderr.startswith("Error: nothing has been drained into the archive ")

@@ -41,7 +41,7 @@ def test_all_phases_end_with_the_identity_and_a_report(archive: Archive, rabbitm
         done.out.splitlines()[-1]
         == "100 drained = 100 requeued + 0 restored + 0 kept + 0 discarded"
     )
-    assert "Going on with run" in done.err
+    assert "Continuing run" in done.err
     report = json.loads(next(Path(place, "reports").glob("*.json")).read_text())
     assert report["holds"]
     assert report["requeued"] == 100
@@ -91,7 +91,7 @@ def test_a_file_is_restored_by_spark_once(
     assert "20 drained = 0 requeued + 20 restored + 0 kept + 0 discarded" in done.out
     again = redrive(*asked, url=rabbitmq_url)
     assert again.code == 2
-    assert "have all found their place in run" in again.err
+    assert "has already dealt with all messages of" in again.err
     found = failures.in_failed()
     assert numbers(found) == list(range(20))
     assert {one.failure_id for one in found if one.number % 5} == {
@@ -209,7 +209,7 @@ def _user_interface(spark: "SparkSession") -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("plan", "--archive", "{new}"), "there is nothing drained in the archive"),
+        (("plan", "--archive", "{new}"), "nothing has been drained into the archive"),
         (
             ("plan", "--archive", "{new}", "--where", "colour = 1"),
             "'colour = 1' is wrong at character 1",
@@ -221,7 +221,7 @@ def _user_interface(spark: "SparkSession") -> Iterator[tuple[str, str]]:
         ),
         (
             ("drain", QUEUE, "--archive", "{new}", "--url", "http://me:secret-word@host/"),
-            "is no address of a broker",
+            "is not a broker address",
         ),
         (("send", "--archive", "{new}", "--rate", "fast"), "the rate 'fast' can't be read"),
         (("requeue", "--archive", "{new}"), "no queue is given"),
@@ -232,7 +232,7 @@ def _user_interface(spark: "SparkSession") -> Iterator[tuple[str, str]]:
         (("restore", "--archive", "{new}", "--from", "{new}.jsonl"), "there is no file"),
         (
             ("send", "--archive", "{new}", "--transform", "nowhere", "--run", "x"),
-            "does not say where a function is",
+            "does not name a function",
         ),
     ],
 )

@@ -303,7 +303,7 @@ def test_the_command_line_the_api_the_console_and_spark_say_the_same_of_the_ways
             channel.basic_publish("", quorum.place, b"{}", properties)
     wait_until(lambda: quorum.depth() == 6, "all are there")
     sentences = (
-        "2 messages not included: what they say of their way back is contradicted.",
+        "2 messages not included: what they say about their way back is contradicted.",
         "1 message not included: the broker could not confirm its way back.",
     )
 

@@ -210,7 +210,7 @@ def test_messages_that_nobody_tells_of_stop_the_job_and_are_looked_for(
     assert stopped.value.reason == (
         "20 of 20 are unknown after 500ms (0 succeeded, none is failing): shop@orders has 0 "
         "consumers and 20 waiting messages, "
-        "shop@orders@retry 0, shop@orders@failed 0; what is in none of them is held by consumers"
+        "shop@orders@retry 0, shop@orders@failed 0; messages in none of them are held by consumers"
     )
     assert (job.verify(run).requeued, depth(rabbitmq_url, QUEUE)) == (CANARY, CANARY)
 

@@ -193,7 +193,7 @@ def test_where_the_journal_can_not_be_used_the_job_goes_on_and_says_so(
         requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK, journal=journal)
         kinds = [job.kind for job in journal.jobs()]
     assert failures.depths() == (5, 0)
-    assert [note for note in notes if "goes on alone" in note]
+    assert [note for note in notes if "only the local file" in note]
     assert kinds == ["spark requeue", "spark drain"]
 
 

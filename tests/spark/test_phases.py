@@ -139,7 +139,7 @@ def test_the_page_shows_the_whole_run_also_where_it_was_taken_up_again(
     assert requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK).requeued == 50
     page = Path(archive.storage.uri, "reports", f"{run.id}.html").read_text()
     assert "<title>Failed messages of shop@orders, 20" in page
-    assert page.index("Each of 50 messages has its place") < page.index("<svg ")
+    assert page.index("All 50 messages are accounted for") < page.index("<svg ")
     assert "<b>50</b><span>requeued</span>" in page
     assert {"KeyError", "shop.PaymentError"} <= set(re.findall(r"[\w.]+Error", page))
     assert page.count("<svg ") == 1
@@ -229,7 +229,7 @@ def test_a_canary_that_can_not_be_sent_stops_the_job(
         declarer.delete(Queue(QUEUE))
     with pytest.raises(
         StoppedEarly,
-        match=r"of the canary's 20 messages 20 could not be sent; the first: .*no queue is bound",
+        match=r"20 of the canary's 20 messages could not be sent; .*no queue is bound",
     ):
         Reprocess(spark, archive, rabbitmq_url, replace(QUICK, guards=Guards(canary=20))).send(
             run, Selection()
@@ -261,7 +261,7 @@ def test_messages_do_not_go_to_another_broker_unasked(
     for send in (job.restore, lambda run: job.send(run, Selection())):
         with pytest.raises(
             ConfigurationError,
-            match=r"was drained from amqp://guest@before:5672/%2F, and this is amqp://guest@",
+            match=r"was drained from amqp://guest@before:5672/%2F, but this is amqp://guest@",
         ):
             send(run)
     assert failures.depths() == (0, 0)
@@ -399,7 +399,7 @@ def test_an_unfinished_draining_of_other_queues_is_refused(
     Failures(rabbitmq_url).fill(5)
     archive.begin("amqp://guest@elsewhere:5672/%2F", {"other@queue": 7})
     with pytest.raises(
-        ConfigurationError, match=r"unfinished draining .* of other@queue at amqp://guest@elsewhere"
+        ConfigurationError, match=r"unfinished drain .* of other@queue at amqp://guest@elsewhere"
     ):
         requeue(spark, archive, rabbitmq_url, [QUEUE])
 

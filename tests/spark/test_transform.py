@@ -59,8 +59,8 @@ def _to_nothing(messages: "DataFrame") -> "DataFrame":
 
 WRONG: "list[tuple[Transform, str]]" = [
     (lambda messages: messages.where("id <> 'm1'"), "1 dropped (such as m1)"),
-    (lambda messages: messages.union(messages), "3 doubled"),
-    (lambda messages: messages.withColumn("id", F.concat("id", F.lit("x"))), "made up"),
+    (lambda messages: messages.union(messages), "3 duplicated"),
+    (lambda messages: messages.withColumn("id", F.concat("id", F.lit("x"))), "added"),
     (
         lambda messages: messages.withColumn("queue", F.lit("other@queue")),
         "3 changed in more than the body",
@@ -180,7 +180,7 @@ def test_a_transform_that_raises_in_a_task_is_told_of_in_the_plan(
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("shop_mends", "does not say where a function is"),
+        ("shop_mends", "does not name a function"),
         ("nowhere:mends", "No module named 'nowhere'"),
         ("shop_mends:dreams", "no attribute 'dreams'"),
     ],

@@ -208,7 +208,7 @@ def test_a_text_that_is_no_duration_is_the_reason_and_so_is_one_beside_a_wait() 
     ids=repr,
 )
 def test_a_retry_after_what_is_no_wait_is_refused(after: timedelta) -> None:
-    with pytest.raises(ConfigurationError, match="a timedelta from zero, or an aware datetime"):
+    with pytest.raises(ConfigurationError, match="a timedelta from 0 up, an aware datetime"):
         Retry("later", after=after)
 
 
@@ -219,14 +219,14 @@ def test_a_retry_after_what_is_no_wait_is_refused(after: timedelta) -> None:
 )
 def test_a_retry_for_what_is_neither_a_reason_nor_a_wait_is_refused(reason: str) -> None:
     with pytest.raises(
-        ConfigurationError, match="a timedelta from zero, or an aware datetime"
+        ConfigurationError, match="a timedelta from 0 up, an aware datetime"
     ) as told:
         Retry(reason)
     assert "a text or an exception" in told.value.remedy
 
 
 def test_two_waits_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="which is no reason"):
+    with pytest.raises(ConfigurationError, match="which is not a reason"):
         Retry(FIVE_MINUTES, after=FIVE_MINUTES)
 
 
@@ -243,7 +243,7 @@ class Unspeakable(Exception):
     [
         (ValueError("gone"), "ValueError: gone"),
         (KeyError(), "KeyError"),
-        (Unspeakable(), "Unspeakable: <its text can't be made: RuntimeError>"),
+        (Unspeakable(), "Unspeakable: <its text is not available: RuntimeError>"),
         (OSError(WITH_SECRET), "OSError: no answer from amqp://guest:***@localhost/ at all"),
     ],
     ids=lambda part: type(part).__name__,

@@ -93,7 +93,7 @@ def test_an_incident_is_walked_from_the_open_page_to_a_canary_in_three_clicks_an
         seen = visit(browser, console, scripts=scripts)
         page = seen.page
         page.locator("a.title", has_text="KeyError").click()
-        page.get_by_role("link", name="Plan to requeue them").click()
+        page.get_by_role("link", name="Plan a requeue").click()
         page.get_by_label("Canary").fill("3")
         page.get_by_label("Reason").fill("fixed in 2.3.1")
         page.get_by_role("button", name="Start the canary").click()
@@ -107,7 +107,7 @@ def test_an_incident_is_walked_from_the_open_page_to_a_canary_in_three_clicks_an
             page.reload()
 
         def all_are_told() -> bool:
-            page.get_by_role("button", name="Ask for the outcome").click()
+            page.get_by_role("button", name="Check results").click()
             page.wait_for_load_state()
             return f"Succeeded{LOOKUP}" in str(page.locator(".sum").text_content()).replace(
                 "\n", ""
@@ -143,7 +143,7 @@ def test_a_page_follows_a_look_by_itself(browser: Browser, opens: Opens, service
     seen = visit(browser, opens())
     page = seen.page
     page.goto(f"/causes?{urlencode({'queue': QUEUE})}")
-    page.get_by_role("button", name="Look at the queue").click()
+    page.get_by_role("button", name="Scan the queue").click()
     expect(page.locator("main")).to_contain_text("in 2 causes")
     assert seen.faults == []
 
@@ -158,7 +158,7 @@ def test_a_cause_is_reached_by_keys_alone(
     expect(page.get_by_label("Filter")).to_be_focused()
     page.keyboard.type("error_type = 'KeyError'")
     page.keyboard.press("Enter")
-    expect(page.locator("main")).to_contain_text("in 1 cause that match")
+    expect(page.locator("main")).to_contain_text("in 1 cause match")
     page.wait_for_load_state()  # before it, the page's script does not hear of keys
     page.keyboard.press("j")
     page.keyboard.press("Enter")

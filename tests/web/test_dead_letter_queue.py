@@ -48,8 +48,8 @@ def test_it_is_on_the_overview(console: OpenConsole) -> None:
 
 def test_its_plan_sends_each_message_to_the_queue_that_it_failed_in(console: OpenConsole) -> None:
     text = console.get("/plan", **PLACE).text
-    assert f"<strong>{COUNT} messages</strong> would go to <strong>orders</strong>" in text
-    assert "Consumers without redrive do not tell what succeeded" in text
+    assert f"<strong>{COUNT} messages</strong> will go to <strong>orders</strong>" in text
+    assert "Consumers without redrive do not report success" in text
     assert "redrive failed requeue --literal undelivered" in text
 
 

@@ -43,7 +43,7 @@ def stranger(console: OpenConsole) -> Iterator[httpx.Client]:
 def test_who_was_not_let_in_sees_no_page(stranger: httpx.Client, path: str) -> None:
     answer = stranger.get(path)
     assert answer.status_code == 403
-    assert "this browser was not let in" in answer.text
+    assert "this browser is not signed in" in answer.text
 
 
 @pytest.mark.parametrize("path", ACTS)
@@ -59,7 +59,7 @@ def test_a_link_lets_in_one_browser_once(console: OpenConsole, stranger: httpx.C
     with httpx.Client(base_url=console.address, trust_env=False, timeout=60) as thief:
         answer = thief.get(link)
         assert answer.status_code == 403
-        assert "used before" in answer.text
+        assert "already used" in answer.text
         assert "set-cookie" not in answer.headers
         assert thief.get("/journal").status_code == 403
 
@@ -115,7 +115,7 @@ def test_what_another_sites_page_sends_does_nothing(console: OpenConsole) -> Non
     for path, sent in product(ACTS, headers):
         answer = console.client.post(path, data={"queue": QUEUE}, headers=sent)
         assert answer.status_code == 403, (path, sent)
-        assert "another site" in answer.text
+        assert "did not come from the console" in answer.text
 
 
 def test_an_older_browser_says_with_its_origin_that_a_form_is_the_consoles_own(
@@ -172,7 +172,7 @@ def test_a_console_that_only_reads_does_nothing_by_its_address_either(
 ) -> None:
     answer = opens().post(path, queue=QUEUE, id="x", reason="why not", planned="1")
     assert answer.status_code == 400
-    assert "this console only reads" in answer.text
+    assert "this console is read-only" in answer.text
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ def console(disk: SmallDisk, opens: Opens, service: Service) -> OpenConsole:
     """A console that has looked, while there was room."""
     console = opens(Permit.REQUEUE)
     console.look()
-    wait_until(lambda: "What fails is followed" in causes_of(console), "what fails is followed")
+    wait_until(
+        lambda: "New failures appear automatically" in causes_of(console), "what fails is followed"
+    )
     return console
 
 
@@ -96,17 +98,21 @@ def test_what_fails_while_the_disk_is_full_is_said_not_to_be_followed_and_is_the
     disk.fill()
     publish(service, *(failure(f"new-{number}", "OSError", "no room") for number in range(3)))
     page = wait_until(
-        lambda: text if "What fails is not followed" in (text := causes_of(console)) else "",
+        lambda: (
+            text
+            if "New failures do not appear automatically" in (text := causes_of(console))
+            else ""
+        ),
         "it is said",
     )
-    assert "What fails is followed" not in page
+    assert "New failures appear automatically" not in page
     assert "OSError" not in page
     assert in_failed_queue(service.url) == expected("new-0", "new-1", "new-2")
     disk.empty()
     wait_until(lambda: "OSError" in causes_of(console), "they are shown")
     page = causes_of(console)
     assert f"{ALL + 3} messages" in page
-    assert "What fails is followed" in page
+    assert "New failures appear automatically" in page
 
 
 @pytest.mark.nightly("a job of the command line is stopped by one each time")

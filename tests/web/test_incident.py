@@ -117,7 +117,7 @@ def test_an_incident_from_the_open_page_to_the_proof(
     broken = Recorder(fails)
     with service.subscriber(broken):
         page.locator("a.title", has_text="Unconfigured").click()
-        page.get_by_role("link", name="Plan to requeue them").click()
+        page.get_by_role("link", name="Plan a requeue").click()
         page.get_by_label("Reason").fill("rates are configured in 2.3.1")
         page.get_by_role("button", name="Start the canary").click()
         expect(page.locator("h1")).to_contain_text("stopped", timeout=120_000)

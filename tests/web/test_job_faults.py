@@ -91,7 +91,8 @@ def test_a_history_that_is_deleted_while_its_page_is_shown_is_followed_by_a_tap(
     page = {"queue": QUEUE}
     console.get("/live", **page)
     wait_until(
-        lambda: "What fails is followed" in console.get("/causes", **page).text, "it is followed"
+        lambda: "New failures appear automatically" in console.get("/causes", **page).text,
+        "it is followed",
     )
     with plain_channel(service.url) as channel:
         channel.queue_delete("master.failed.history")
@@ -104,7 +105,7 @@ def test_a_history_that_is_deleted_while_its_page_is_shown_is_followed_by_a_tap(
 
     numbers = itertools.count()
     wait_until(a_new_one_is_seen, "what fails is followed again")
-    assert "What fails is followed" in console.get("/causes", **page).text
+    assert "New failures appear automatically" in console.get("/causes", **page).text
 
 
 @pytest.mark.nightly("a job beside another console is tried each time")

@@ -139,8 +139,8 @@ def test_the_messages_of_a_job_are_listed_with_what_became_of_them(
     answer = console.get("/job/messages", id=id_, format="json")
     assert answer.status_code == 200, answer.text
     told = answer.json()
-    link = re.findall(r'href="([^"]*)">What failed again', console.get("/job", id=id_).text)[0]
-    assert f"{SLOW} messages in 1 cause that match" in console.get(html.unescape(link)).text
+    link = re.findall(r'href="([^"]*)">Failed again', console.get("/job", id=id_).text)[0]
+    assert f"{SLOW} messages in 1 cause match" in console.get(html.unescape(link)).text
     slow = [f"slow-{number}" for number in range(SLOW)]
     assert sorted(one["message_id"] for one in told["messages"]) == slow
     assert {one["outcome"] for one in told["messages"]} == {"failed again"}
@@ -160,7 +160,7 @@ def test_messages_that_nobody_has_looked_for_are_no_empty_list(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
     answer = opens().get("/job/messages", id=id_, format="csv")
     assert answer.status_code == 400
-    assert "is known from a look, and none is kept" in answer.text
+    assert "is not known without a scan of the queue" in answer.text
 
 
 def test_a_job_goes_on_when_its_page_is_closed(console: OpenConsole, service: Service) -> None:
@@ -239,7 +239,7 @@ def test_whoever_asked_can_not_approve_and_somebody_else_can(
 ) -> None:
     group = group_of(console, "KeyError")
     id_ = asked_for(console, group=group, planned=str(LOOKUP), reason="fixed", canary="0")
-    assert "waits for approval" in console.get("/job", id=id_).text
+    assert "waiting for approval" in console.get("/job", id=id_).text
     refused = console.post("/approve", id=id_)
     assert refused.status_code == 400
     assert "approve it" in refused.text
@@ -268,7 +268,7 @@ def test_what_was_not_asked_for_is_not_approved(
     assert refused.code == 2
     assert "the queue has changed since" in refused.err
     assert FailedQueue(service.url, QUEUE).depth() == ALL
-    assert "waits for approval" in console.get("/job", id=id_).text
+    assert "waiting for approval" in console.get("/job", id=id_).text
 
 
 def test_the_journal_lists_what_waits_for_approval_and_offers_it_to_others_alone(
@@ -279,15 +279,15 @@ def test_the_journal_lists_what_waits_for_approval_and_offers_it_to_others_alone
     text = console.get("/journal").text
     assert "Waiting for approval" in text
     assert f"<strong>{ALL} messages</strong> of {QUEUE}, fixed" in text
-    assert "somebody else has to approve" in text
-    assert "Approve, and start" not in text
+    assert "somebody else must approve" in text
+    assert "Approve and start" not in text
     assert console.post("/decline", id=id_, reason="too many").status_code == 303
     assert "Waiting for approval" not in console.get("/journal").text
     assert "too many" in console.get("/job", id=id_).text
 
 
 def test_a_plan_tells_of_a_job_of_its_queue_that_could_be_resumed(console: OpenConsole) -> None:
-    assert "Its page resumes it" not in console.get("/plan", queue=QUEUE).text
+    assert "You can resume it" not in console.get("/plan", queue=QUEUE).text
     id_ = begun(console, **AS_CONSUMED)
     wait_until_it_sends(console, id_)
     console.post("/stop", id=id_)
@@ -317,7 +317,7 @@ def test_somebody_else_declines_by_the_command_line_that_the_page_shows(
     assert "is declined: the requeue of 17 messages" in declined.out
     text = console.get("/job", id=id_).text
     assert ": too many" in text
-    assert "waits for approval" not in text
+    assert "waiting for approval" not in text
     assert FailedQueue(service.url, QUEUE).depth() == ALL
 
 
@@ -394,7 +394,7 @@ def test_what_is_no_requeue_is_stopped_only_where_it_runs(
         assert "Running elsewhere" not in console.get("/job", id=job.id).text
         refused = console.post("/stop", id=job.id)
     assert refused.status_code == 400
-    assert "is no requeue" in refused.text
+    assert "is not a requeue" in refused.text
 
 
 def test_a_proof_says_what_was_chosen_by_whom_why_and_what_became_of_it(

@@ -91,7 +91,7 @@ def test_who_has_a_user_and_its_password_comes_in_to_the_page_that_was_asked_for
     asked = console.get("/causes", queue=QUEUE)
     assert asked.status_code == 303
     page = console.client.get(asked.headers["location"])
-    assert "Log in with your user" in page.text
+    assert "Log in with your RabbitMQ user" in page.text
     back = html.unescape(re.findall(r'name="next" value="([^"]*)"', page.text)[0])
     answer = log_in(console, user, next=back)
     assert answer.headers["location"] == "/causes?queue=shop%40orders"
@@ -268,7 +268,7 @@ def test_who_may_read_a_queue_and_nothing_else_sees_each_page_and_that_nothing_i
         for path in ("/causes", "/message", "/edit", "/plan", "/discard"):
             answer = console.get(path, queue=QUEUE, id="sku-1")
             assert answer.status_code == 200, path
-            assert "What fails is not followed" in answer.text, path
+            assert "New failures do not appear automatically" in answer.text, path
         assert console.get("/live", queue=QUEUE).status_code in (200, 204)
 
 
@@ -290,7 +290,7 @@ def test_who_may_only_look_is_offered_no_act_and_does_none(
     look(console, user_with(OperatorAct.LOOK))
     page = console.get("/plan", queue=QUEUE).text
     assert "Start the canary" not in page
-    assert "The broker does not grant you" in page
+    assert "You lack rights at the broker" in page
     form = {"planned": str(LOOKUP + SLOW), "reason": "why not", "canary": "0"}
     assert console.post("/begin", queue=QUEUE, **form).status_code == 403
     assert FailedQueue(service.url, QUEUE).depth() == LOOKUP + SLOW

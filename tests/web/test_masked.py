@@ -105,7 +105,7 @@ def test_no_act_is_done_by_a_filter_that_asks_for_it(
 def test_the_difference_that_a_patch_makes_does_not_have_it(console: OpenConsole) -> None:
     asked = {"queue": QUEUE, "where": "failure_id = 'paid'"}
     page = console.get("/plan", **asked, patch='{"currency": "EUR"}')
-    assert "1 of 1 body would be changed" in page.text
+    assert "1 of 1 body will be changed" in page.text
     assert SECRET not in page.text
     moved = '[{"op": "move", "from": "/card/number", "path": "/note"}]'
     answer = console.get("/plan", **asked, patch=moved)

@@ -31,11 +31,11 @@ def edit(console: OpenConsole, id_: str, body: str, **more: str) -> httpx.Respon
 
 def test_the_messages_next_to_one_are_those_of_its_cause(console: OpenConsole) -> None:
     text = console.get("/message", queue=QUEUE, id="sku-0").text
-    assert f"1 of {LOOKUP} of its cause" in text
+    assert f"1 of {LOOKUP} with this cause" in text
     assert 'rel="next"' in text
     assert 'rel="prev"' not in text
     last = console.get("/message", queue=QUEUE, id=f"sku-{LOOKUP - 1}").text
-    assert f"{LOOKUP} of {LOOKUP} of its cause" in last
+    assert f"{LOOKUP} of {LOOKUP} with this cause" in last
     assert 'rel="prev"' in last
     assert 'rel="next"' not in last
 
@@ -81,8 +81,8 @@ def test_an_edited_message_is_handled_alone_and_the_journal_has_it_as_it_was(
 @pytest.mark.parametrize(
     ("body", "more", "told"),
     [
-        ("{", {"reason": "x"}, "what was typed is none"),
-        ('{"id": "sku-3"}', {}, "no reason is given"),
+        ("{", {"reason": "x"}, "the edited one is not"),
+        ('{"id": "sku-3"}', {}, "no reason given"),
     ],
 )
 def test_what_can_not_be_sent_is_told_with_what_was_typed(
@@ -95,7 +95,7 @@ def test_what_can_not_be_sent_is_told_with_what_was_typed(
 
 def test_what_is_not_changed_is_not_sent(console: OpenConsole) -> None:
     answer = edit(console, "sku-3", json.dumps(body_of(console, "sku-3"), indent=2), reason="x")
-    assert "nothing is changed" in answer.text
+    assert "nothing has changed" in answer.text
 
 
 def test_a_console_that_changes_no_bodies_sends_none(opens: Opens, service: Service) -> None:

@@ -109,14 +109,14 @@ def test_who_comes_by_the_proxy_is_who_it_says_and_stands_so_in_the_journal(
 def test_who_is_named_by_nobody_is_not_let_in(behind: OpenConsole) -> None:
     answer = behind.client.get("/")
     assert answer.status_code == 403
-    assert "nobody says who you are" in answer.text
+    assert "the proxy did not name a user" in answer.text
 
 
 def test_who_says_himself_who_he_is_is_not_believed(opens: Opens) -> None:
     access = AccessConfig(login=Login.PROXY, trusted_proxies=OTHERS, trust_header=HEADER)
     answer = opens(access=access).client.get("/", headers={HEADER: "alice"})
     assert answer.status_code == 403
-    assert "believed only of the proxy" in answer.text
+    assert "only the proxy may name the user" in answer.text
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_copy_is_found_by_a_word_of_its_name(console: OpenConsole) -> None:
     assert 'class="title"' in console.get("/store", word="ORDERS").text
     nothing = console.get("/store", word="no such").text
     assert 'class="title"' not in nothing
-    assert "No copy is called so." in nothing
+    assert "No copies match." in nothing
 
 
 def test_a_copy_is_restored_once_and_the_journal_says_who_and_why(
@@ -135,7 +135,7 @@ def test_old_messages_are_shown_first_and_then_moved_into_the_store(
 ) -> None:
     console = opens(Permit.DISCARD)
     console.look()
-    assert "No message is that old" in console.get("/expire", queue=QUEUE).text
+    assert "No messages are that old" in console.get("/expire", queue=QUEUE).text
     page = console.get("/expire", queue=QUEUE, older_than="0s").text
     assert f"<strong>{ALL} messages</strong>" in page
     assert f"redrive failed expire {QUEUE} --older-than 0s" in page

@@ -1,8 +1,8 @@
-"""The AMQP 0-9-1 field table, byte for byte.
+"""Read and write AMQP 0-9-1 field tables byte for byte.
 
-Neither pika nor aio-pika gives back what it received: pika 1.4 turns a float into an int, aio-pika
-narrows integers. So a move of redrive edits the received bytes: a field that is not touched leaves
-exactly as it came. Reading into Python values is for looking at.
+Neither pika nor aio-pika preserves the values that it receives: pika 1.4 turns a float into an int,
+and aio-pika narrows integers. So redrive moves a message by editing the received bytes, and a field
+that it doesn't touch leaves exactly as it came. Values are decoded into Python only for reading.
 
 Source: AMQP 0-9-1 specification, 4.2.5; the tags as RabbitMQ reads them,
 https://www.rabbitmq.com/amqp-0-9-1-errata#section_3
@@ -32,8 +32,8 @@ FieldValue = (
 
 MAX_SHORT_STRING = 255
 MAX_DEPTH = 32
-"""How deep a nested value is read; a deeper one is given as its bytes. Moving it keeps it whatever
-its depth."""
+"""Levels of nesting that are decoded; a deeper value is returned as its bytes. Moving a message
+keeps values of any depth."""
 
 _FIXED_SIZE = {
     b"t": 1,
@@ -79,8 +79,8 @@ _ALL = 2**32  # more fields than any table has
 
 
 def end_of_value(data: bytes, position: int, limit: int) -> int | None:
-    """Where the field value whose tag stands at `position` ends; None where it can't be read or
-    ends behind `limit`."""
+    """Return where the field value ends whose tag is at `position`; None if it is unreadable or
+    extends past `limit`."""
     if position >= limit:
         return None
     code = data[position]
@@ -102,8 +102,8 @@ def _text(raw: bytes) -> str | bytes:
 
 
 def decode_value(raw: bytes, depth: int = 0) -> FieldValue:
-    """One field value, its tag first, as a Python value; what can't be read is given as its bytes.
-    Never raises."""
+    """Decode one field value, which begins with its tag, into a Python value. Return the bytes of
+    an unreadable value. Never raises."""
     code = raw[0]
     if code == LONG_STRING:
         return _text(raw[5:])
@@ -123,7 +123,7 @@ def decode_value(raw: bytes, depth: int = 0) -> FieldValue:
             return _decode_timestamp(_UINT64.unpack(payload)[0])
         case "D":
             scale, unscaled = _DECIMAL.unpack(payload)
-            # Built of its digits: arithmetic would round to the context of the thread.
+            # Build it from its digits: arithmetic would round to the thread's decimal context.
             return Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
         case "A" if depth < MAX_DEPTH:
             return _decode_array(payload[4:], depth + 1)
@@ -134,14 +134,14 @@ def decode_value(raw: bytes, depth: int = 0) -> FieldValue:
 
 
 def decode_scalar(raw: bytes) -> FieldValue:
-    """One field value as `decode_value` gives it; None for a list or a table, of which a peer can
-    send a hundred thousand items."""
+    """Decode one field value like `decode_value`; None for a list or a table, since a peer can send
+    one with a hundred thousand items."""
     return None if raw[0] in _COMPOUND else decode_value(raw)
 
 
 def items_of(raw: bytes, most: int) -> tuple[list[bytes], bool]:
-    """The first items of a list, each as its bytes, and whether these are all of a list that can be
-    read. Never raises."""
+    """Return the first `most` items of a list, each as its bytes, and whether they are the complete
+    list. Never raises."""
     if raw[0] != _LIST:
         return [], False
     items: list[bytes] = []
@@ -176,7 +176,7 @@ def _decode_array(data: bytes, depth: int) -> list[FieldValue]:
 
 
 def encode_value(value: FieldValue, depth: int = 0) -> bytes:
-    """A Python value as a field value, its tag first."""
+    """Encode a Python value as a field value that begins with its tag."""
     if depth > MAX_DEPTH:
         raise ConfigurationError(
             f"a header is nested deeper than {MAX_DEPTH} levels", "Put it into the body."
@@ -191,7 +191,7 @@ def encode_value(value: FieldValue, depth: int = 0) -> bytes:
         case float():
             return b"d" + struct.pack(">d", value)
         case str():
-            return _long(b"S", _utf8(value))  # what came as other bytes than UTF-8 leaves as them
+            return _long(b"S", _utf8(value))  # bytes that are not UTF-8 leave as they came
         case bytes() | bytearray() | memoryview():
             return _long(b"x", bytes(value))
         case Decimal():
@@ -256,10 +256,10 @@ def _encode_datetime(value: datetime) -> bytes:
 
 
 class Table(Mapping[str, FieldValue]):
-    """A field table: names and values in their order, each value kept as the bytes that came.
+    """A field table: names and values in order, each value kept as the bytes that came.
 
-    Reading (`table["name"]`, `to_dict()`) decodes; of a name that stands twice the first counts, as
-    for the broker. What can't be read is kept behind the fields and sent on unchanged.
+    Reading (`table["name"]`, `to_dict()`) decodes. If a name occurs twice, its first value counts,
+    as it does for the broker. Unreadable bytes are kept after the fields and sent on unchanged.
     """
 
     __slots__ = ("_by_name", "_encoded", "_most", "_read")
@@ -277,15 +277,15 @@ class Table(Mapping[str, FieldValue]):
 
     @classmethod
     def of(cls, values: Mapping[str, FieldValue], depth: int = 0) -> Self:
-        """The table of these Python values."""
+        """Build a table from Python values."""
         return cls(
             (_checked_name(name), encode_value(value, depth)) for name, value in values.items()
         )
 
     @classmethod
     def parse(cls, data: bytes, most: int = _ALL) -> Self:
-        """The table in these bytes (without their length in front), of which at most so many fields
-        are read, once somebody asks for one: of most messages, nobody does. Never raises."""
+        """Build a table from bytes (without the length prefix). At most `most` fields are read, and
+        only when a field is asked for, which never happens for most messages. Never raises."""
         table = cls.__new__(cls)
         table._read = table._by_name = None
         table._encoded = data
@@ -294,7 +294,7 @@ class Table(Mapping[str, FieldValue]):
 
     @property
     def _content(self) -> tuple[tuple[tuple[str, bytes], ...], bytes]:
-        """The fields, and what is behind them that can't be read."""
+        """The fields, and the unreadable bytes after them."""
         if self._read is None:
             self._read = self._read_in(self.encode())
         return self._read
@@ -305,7 +305,7 @@ class Table(Mapping[str, FieldValue]):
         size = len(data)
         while position < size and len(fields) < self._most:
             value_at = position + 1 + data[position]
-            if value_at + 5 <= size and data[value_at] == LONG_STRING:  # as most are
+            if value_at + 5 <= size and data[value_at] == LONG_STRING:  # the most common type
                 end: int | None = value_at + 5 + _UINT32.unpack_from(data, value_at + 1)[0]
             else:
                 end = end_of_value(data, value_at, size)
@@ -321,7 +321,7 @@ class Table(Mapping[str, FieldValue]):
         return tuple(fields), data[position:]
 
     def encode(self) -> bytes:
-        """The table's bytes (without their length in front)."""
+        """Return the table's bytes (without the length prefix)."""
         if self._encoded is None:
             fields, tail = self._content
             pieces: list[bytes] = []
@@ -333,24 +333,23 @@ class Table(Mapping[str, FieldValue]):
         return self._encoded
 
     def raw_fields(self) -> tuple[tuple[str, bytes], ...]:
-        """Each field's name and its value's bytes, tag first."""
+        """Return each field's name and the bytes of its value, tag first."""
         return self._content[0]
 
     def without(self, drop: Callable[[str], bool]) -> "Table":
-        """The table without the fields whose name `drop` says yes to."""
+        """Return the table without the fields whose name makes `drop` true."""
         fields, tail = self._content
         kept = [field for field in fields if not drop(field[0])]
         return self if len(kept) == len(fields) else Table(kept, tail)
 
     def with_values(self, values: Mapping[str, FieldValue]) -> "Table":
-        """The table with these values added, in place of fields of the same names."""
+        """Return the table with these values added, replacing fields of the same names."""
         return self.with_fields(
             [(_checked_name(name), encode_value(value)) for name, value in values.items()]
         )
 
     def with_fields(self, fields: Sequence[tuple[str, bytes]]) -> "Table":
-        """The table with these fields added, each value as its bytes, in place of fields of the
-        same names."""
+        """Return the table with these encoded fields added, replacing fields of the same names."""
         names = {name for name, _ in fields}
         kept = self.without(names.__contains__)
         former, tail = kept._content
@@ -359,11 +358,11 @@ class Table(Mapping[str, FieldValue]):
         return Table((*former, *fields), b"", kept.encode() + Table(fields).encode())
 
     def to_dict(self, depth: int = 0) -> dict[str, FieldValue]:
-        """The table as Python values."""
+        """Return the table as Python values."""
         return {name: decode_value(raw, depth) for name, raw in self.raw_by_name().items()}
 
     def raw_by_name(self) -> Mapping[str, bytes]:
-        """The bytes of each name's value, tag first, in their order."""
+        """Return the bytes of each name's value, tag first, in order."""
         if self._by_name is None:
             fields = self.raw_fields()
             by_name = dict(fields)
@@ -377,20 +376,21 @@ class Table(Mapping[str, FieldValue]):
         return decode_value(self.raw_by_name()[name])
 
     def get(self, name: str, default: FieldValue = None) -> FieldValue:  # type: ignore[override]
-        """The value of a field; the inherited one costs an exception for each field that is not
-        there."""
+        """Return the value of a field. Overridden because the inherited method raises and catches
+        an exception for each missing field."""
         raw = self.raw_by_name().get(name)
         return default if raw is None else decode_value(raw)
 
     def scalar(self, name: str) -> FieldValue:
-        """The value of a field that is no list and no table; None where there is no such field."""
+        """Return the value of a field that is neither a list nor a table; None if there is no such
+        field."""
         fields = self._by_name
         raw = (self.raw_by_name() if fields is None else fields).get(name)
         if raw is None:
             return None
         if raw[0] != LONG_STRING:
             return decode_scalar(raw)
-        # Most are long strings: to call for each costs more than to read it.
+        # Most values are long strings, and a function call would cost more than decoding one here.
         try:
             return raw[5:].decode()
         except UnicodeDecodeError:

@@ -1,5 +1,6 @@
-"""The frames of messages, acks and confirms, byte for byte; the codecs of both clients change
-header values.
+"""Read and write the AMQP frames of messages, acks and confirms byte for byte.
+
+The codecs of both clients change header values.
 
 Source: AMQP 0-9-1 specification, 2.3.5 (frames) and 4.2.
 """
@@ -23,12 +24,12 @@ _FRAME_END = b"\xce"
 _END_CODE = 0xCE
 _FRAME_OVERHEAD = 8
 _SMALLEST_CONTENT = 22 + _FRAME_OVERHEAD
-"""Bytes of a content header without properties, and of a body frame without a body."""
+"""Bytes of a content header without properties, or of an empty body frame."""
 _MOST_PLACES = 1024
 _USUAL_FRAME_MAX = 131_072
 _LARGEST_BODY = 512 * 1024 * 1024
-"""The largest body that a broker can be set to take. Source: RabbitMQ's max_message_size, up to
-4.3."""
+"""Bytes of the largest body that a broker can be configured to accept. Source: RabbitMQ's
+max_message_size, up to 4.3."""
 _BASIC = 60
 _PUBLISH, _RETURN, _DELIVER, _ACK, _REJECT, _NACK = (
     (_BASIC << 16) | method for method in (40, 50, 60, 80, 90, 120)
@@ -36,7 +37,7 @@ _PUBLISH, _RETURN, _DELIVER, _ACK, _REJECT, _NACK = (
 
 
 class BadFrame(Malformed):
-    """What arrived is no AMQP."""
+    """The received bytes are not valid AMQP."""
 
 
 class Received(NamedTuple):
@@ -61,16 +62,17 @@ class Returned(NamedTuple):
 
 
 class ChannelEvents(NamedTuple):
-    """What is called, on the connection's thread, for one channel."""
+    """Callbacks for one channel, called on the connection's thread."""
 
     delivered: Callable[[Received], None]
     returned: Callable[[Returned], None]
     confirmed: Callable[[int, bool, bool], None]
-    """The delivery tag, whether all up to it are meant, whether it is an ack."""
+    """Called with the delivery tag, whether all tags up to it are included, and whether it is an
+    ack."""
     closed: Callable[[int, str], None]
-    """The broker closed the channel, and not its connection: its code and its words."""
+    """Called with the broker's code and text when it closes the channel but not the connection."""
     cancelled: Callable[[], None]
-    """The broker ended the consumer."""
+    """Called when the broker ends the consumer."""
 
 
 class _Content:
@@ -86,8 +88,8 @@ class _Content:
 
 
 class FrameReader:
-    """Takes messages and confirms out of what a connection receives, and hands on every other
-    frame."""
+    """A reader that takes messages and confirms out of a connection's input and passes every other
+    frame on."""
 
     def __init__(self, other: Callable[[int, int, bytes], None]) -> None:
         self._other = other
@@ -99,22 +101,23 @@ class FrameReader:
         self._places: dict[bytes, tuple[str, str]] = {}
 
     def watch(self, channel: int, events: ChannelEvents) -> None:
-        """From now on the messages and confirms of this channel go to `events`."""
+        """Send the messages and confirms of this channel to `events` from now on."""
         self._events[channel] = events
         self._content.pop(channel, None)
 
     def unwatch(self, channel: int) -> None:
-        """Messages of this channel that still arrive are dropped."""
+        """Drop any messages of this channel that still arrive."""
         self._events.pop(channel, None)
         self._content.pop(channel, None)
 
     def limit(self, frame_max: int) -> None:
-        """From now on no frame is larger than was negotiated, in bytes; 0 for no limit but that of
-        a message."""
+        """Set the negotiated maximum frame size in bytes; 0 means no limit other than the largest
+        message."""
         self._largest = _payload_of(frame_max or _LARGEST_BODY)
 
     def feed(self, data: bytes) -> int:
-        """Reads what has arrived; an incomplete frame waits for its rest."""
+        """Read received bytes, keep an incomplete frame for later, and return how many frames were
+        taken."""
         if self._waiting:
             self._waiting.append(data)
             self._have += len(data)
@@ -154,19 +157,19 @@ class FrameReader:
         return taken
 
     def _check_header_of(self, kind: int, length: int) -> None:
-        """Refuses a frame that is too large. A content header may hold an `x-death` besides what
-        its publisher fitted into a frame.
+        """Refuse a frame that is too large. A content header may exceed the limit, because the
+        broker adds an `x-death` to what the publisher fitted into a frame.
 
         Source: tried on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, which send it whole.
         """
         if kind != _HEADER or length > 2 * self._largest:
-            raise BadFrame(f"a frame of {length} bytes; {self._largest} are agreed on")
+            raise BadFrame(f"a frame has {length} bytes, but the limit is {self._largest}")
 
     def _take_whole(self, buffer: bytes, method: int, end: int, channel: int) -> int:
-        """Takes a delivery whose three frames have all arrived, as most have; where it ends, or 0
-        for anything else.
+        """Take a delivery whose three frames have all arrived, as most have. Return where it ends,
+        or 0 for anything else.
 
-        It is what `_take` does frame by frame, at half the cost.
+        Does what `_take` does frame by frame, at half the cost.
         """
         size = len(buffer)
         if end + _SMALLEST_CONTENT > size or _METHOD_ID.unpack_from(buffer, method)[0] != _DELIVER:
@@ -188,7 +191,7 @@ class FrameReader:
             or buffer[last - 1] != _END_CODE
         ):
             return 0
-        tag_at = method + 5 + buffer[method + 4]  # behind the consumer tag
+        tag_at = method + 5 + buffer[method + 4]  # after the consumer tag
         place = buffer[tag_at + 9 : end - 1]
         exchange, routing_key = self._places.get(place) or self._learn(place)
         (tag,) = _UINT64.unpack_from(buffer, tag_at)
@@ -206,7 +209,8 @@ class FrameReader:
         return last
 
     def _learn(self, place: bytes) -> tuple[str, str]:
-        """The exchange and the routing key of a delivery; a queue's messages have few of them."""
+        """Decode and cache a delivery's exchange and routing key; a queue's messages have few
+        different ones."""
         exchange, position_of_key = short_string(place, 0)
         routing_key, _ = short_string(place, position_of_key)
         if len(self._places) >= _MOST_PLACES:
@@ -215,7 +219,7 @@ class FrameReader:
         return exchange, routing_key
 
     def _take(self, kind: int, channel: int, payload: bytes) -> bool:
-        """Takes a frame that belongs to a message or a confirm; False for any other."""
+        """Take a frame that belongs to a message or a confirm; False for any other."""
         if kind == METHOD:
             (method,) = _unpacked(_METHOD_ID, payload, 0)
             if method in (_DELIVER, _RETURN):
@@ -235,7 +239,7 @@ class FrameReader:
             _, _, content.missing = _unpacked(_CONTENT_HEADER, payload, 0)
             if content.missing > _LARGEST_BODY:
                 raise BadFrame(
-                    f"a message of {content.missing} bytes; there are none over {_LARGEST_BODY}"
+                    f"a message has {content.missing} bytes, but the limit is {_LARGEST_BODY}"
                 )
             content.properties = payload[12:]
         elif payload:
@@ -278,7 +282,7 @@ def _unpacked(form: struct.Struct, data: bytes, position: int) -> tuple[int, ...
 
 
 def short_string(data: bytes, position: int) -> tuple[str, int]:
-    """The short string at a position, and the position behind it."""
+    """Return the short string at a position, and the position after it."""
     size = len(data)
     end = position + 1 + data[position] if position < size else size + 1
     if end > size:
@@ -287,14 +291,14 @@ def short_string(data: bytes, position: int) -> tuple[str, int]:
 
 
 def short_bytes(text: str) -> bytes:
-    """A short string."""
+    """Encode a short string with its length byte."""
     encoded = text.encode("utf-8", "surrogateescape")
     return bytes((len(encoded),)) + encoded
 
 
 def publish_method(channel: int, exchange: str, routing_key: str) -> bytes:
-    """The frame of a mandatory `basic.publish`; the same for each message to this place, so worth
-    keeping."""
+    """Return the frame of a mandatory `basic.publish`. It is the same for each message to this
+    exchange and routing key, so callers can keep it."""
     payload = b"".join(
         (_METHOD_ID.pack(_PUBLISH), b"\0\0", short_bytes(exchange), short_bytes(routing_key), b"\1")
     )
@@ -302,8 +306,8 @@ def publish_method(channel: int, exchange: str, routing_key: str) -> bytes:
 
 
 def content_frames(channel: int, properties: bytes, body: bytes, frame_max: int) -> bytes:
-    """The frames of a message's content: its properties, and its body in as many pieces as the
-    frame size asks for."""
+    """Return the frames of a message's content: its properties, and its body in pieces that fit the
+    frame size."""
     size = len(body)
     header = (
         _FRAME.pack(_HEADER, channel, len(properties) + 12)
@@ -324,12 +328,12 @@ def content_frames(channel: int, properties: bytes, body: bytes, frame_max: int)
 
 
 def fits(properties: bytes, frame_max: int) -> bool:
-    """Whether a content header with these properties fits the connection."""
+    """Return whether a content header with these properties fits into one frame."""
     return len(properties) <= content_header_room(frame_max)
 
 
 def method_frame(channel: int, class_id: int, method_id: int, arguments: bytes = b"") -> bytes:
-    """The frame of any method, its arguments encoded already."""
+    """Return the frame of any method whose arguments are already encoded."""
     return (
         _FRAME.pack(METHOD, channel, 4 + len(arguments))
         + _METHOD_ID.pack(class_id << 16 | method_id)
@@ -339,28 +343,30 @@ def method_frame(channel: int, class_id: int, method_id: int, arguments: bytes =
 
 
 def ack_frame(channel: int, delivery_tag: int, *, multiple: bool = False) -> bytes:
-    """The frame of a `basic.ack`."""
+    """Return the frame of a `basic.ack`."""
     return _TAG_AND_BITS.pack(METHOD, channel, 13, _ACK, delivery_tag, multiple, _END_CODE)
 
 
 def reject_frame(channel: int, delivery_tag: int, *, requeue: bool = False) -> bytes:
-    """The frame of a `basic.reject`."""
+    """Return the frame of a `basic.reject`."""
     return _TAG_AND_BITS.pack(METHOD, channel, 13, _REJECT, delivery_tag, requeue, _END_CODE)
 
 
 def return_frame(channel: int, delivery_tag: int) -> bytes:
-    """The frame of a `basic.nack` that returns one delivery to its queue.
+    """Return the frame of a `basic.nack` that returns one delivery to its queue.
 
-    Source: measured on RabbitMQ 4.3.6: what is returned so has not failed, and is not held back.
+    Source: measured on RabbitMQ 4.3.6: a message returned this way does not count as failed, and is
+    not delayed.
     """
     return _TAG_AND_BITS.pack(METHOD, channel, 13, _NACK, delivery_tag, 0b10, _END_CODE)
 
 
 def return_all_frame(channel: int) -> bytes:
-    """The frame of a `basic.nack` that returns all that is unsettled to its queue, in its order.
+    """Return the frame of a `basic.nack` that returns all unsettled deliveries to their queue, in
+    order.
 
     Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6: the only form that keeps the order on
     quorum queues. The delivery tag is 0, which stands for all: the broker closes a channel that
-    names one that is settled already.
+    names a tag that is already settled.
     """
     return _TAG_AND_BITS.pack(METHOD, channel, 13, _NACK, 0, 0b11, _END_CODE)

@@ -1,4 +1,4 @@
-"""The properties of a message, byte for byte.
+"""Read and write the properties of a message byte for byte.
 
 Source: AMQP 0-9-1 specification, 4.2.6.1
 """
@@ -21,8 +21,8 @@ _CONTENT_HEADER_OVERHEAD = 12  # class, weight, body size
 
 
 def content_header_room(frame_max: int) -> int:
-    """How many bytes of property flags and properties fit on a connection; over it the broker
-    closes the connection.
+    """Return how many bytes of property flags and properties fit on a connection. If there are
+    more, the broker closes the connection.
 
     Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6: the content header must fit one frame.
     """
@@ -30,12 +30,12 @@ def content_header_room(frame_max: int) -> int:
 
 
 class Malformed(ValueError):
-    """Bytes that are no AMQP."""
+    """Bytes that are not valid AMQP."""
 
 
 class Properties(NamedTuple):
-    """The properties of a message. `None` is a property that is not set; `timestamp` is in seconds
-    since 1970, UTC."""
+    """The properties of a message. `None` means that a property is not set; `timestamp` is in
+    seconds since 1970, UTC."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -54,7 +54,7 @@ class Properties(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> "Properties":
-        """The properties in the bytes of a content header, from the property flags on."""
+        """Decode the bytes of a content header, starting at the property flags."""
         values: list[object] = list(_NOTHING_SET)
         position = 2
         try:
@@ -76,10 +76,10 @@ class Properties(NamedTuple):
             raise Malformed("the properties of a message are cut off") from error
         if position > len(data):
             raise Malformed("the properties of a message are cut off")
-        return tuple.__new__(cls, values)  # as `cls(*values)`, which takes four times as long
+        return tuple.__new__(cls, values)  # same as `cls(*values)`, which takes four times as long
 
     def encode(self) -> bytes:
-        """The bytes of the property flags and the properties."""
+        """Return the bytes of the property flags and the properties."""
         flags = 0
         pieces = [b""]
         for (name, bit, kind), value in zip(_LAYOUT, self, strict=True):
@@ -107,13 +107,13 @@ _NOTHING_SET = tuple(Properties())
 
 @lru_cache(maxsize=256)
 def _fields_of(flags: int) -> tuple[tuple[int, int], ...]:
-    """Place and kind of each property that the flags say is there."""
+    """Return index and kind of each property whose flag is set."""
     return tuple((index, kind) for index, (_, bit, kind) in enumerate(_LAYOUT) if flags & bit)
 
 
 def encode_id_and_timestamp(message_id: str, timestamp: int) -> bytes:
-    """The bytes of these two properties, which end a message's properties where no type, user,
-    application or cluster follows."""
+    """Encode these two properties, which come last in a message without type, user, application and
+    cluster."""
     return _encode_short("message_id", message_id) + _encode_number(
         "timestamp", _TIMESTAMP, timestamp
     )

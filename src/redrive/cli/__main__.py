@@ -1,9 +1,9 @@
-"""The command `redrive`: runs the application, and turns whatever happens into an exit code and a
-line or two.
+"""The command `redrive`: runs the application, and turns every outcome into an exit code and a line
+or two.
 
-0  done
-1  it found a problem: something is missing, or is not as it should be
-2  it could not run: the command, the configuration, the broker, a permission
+0  success
+1  a problem was found: something is missing, or is not as it should be
+2  the command could not run: wrong arguments, the configuration, the broker, a permission
 130 and 141  Ctrl-C, and a reader that closed the pipe
 """
 
@@ -37,14 +37,14 @@ _EXTRAS = {
     "reload": ("watchfiles",),
     "testing": ("testcontainers", "filelock"),
 }
-"""What each extra of the package brings, by the names that are imported."""
+"""The packages that each extra installs, by import name."""
 _CLIENTS = frozenset({"pika", "aiormq"})
-"""Clients of other versions than the tested ones are refused; the error says what to install."""
-_REPORT = "This is a defect of redrive: please report it. REDRIVE_DEBUG=1 shows the traceback."
+"""Client libraries of untested versions are refused at import; the error says what to install."""
+_REPORT = "This is a bug in redrive: please report it. REDRIVE_DEBUG=1 shows the traceback."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code. Nothing is raised at the user."""
+    """Run the command line and return its exit code. No exception reaches the user."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     try:
@@ -55,19 +55,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _closed_pipe()
     except SystemExit as exit_:
-        # typer handles a closed pipe itself, by leaving with 1.
+        # typer handles a closed pipe itself, and exits with 1.
         return (
             _closed_pipe()
             if isinstance(exit_.__context__, BrokenPipeError)
             else _code_of(exit_.code)
         )
-    except BaseException as error:  # noqa: BLE001 — the one place from which nothing may escape
+    except BaseException as error:  # noqa: BLE001 — no exception may escape from here
         return _report(error, as_json=_wants_json(words))
     return _code_of(code)
 
 
 def _extra_of(module: str | None) -> str | None:
-    """The extra that brings a module; None for any other module."""
+    """Return the extra that installs a module; None for any other module."""
     library = (module or "").partition(".")[0]
     return next((extra for extra, brings in _EXTRAS.items() if library in brings), None)
 
@@ -77,11 +77,11 @@ def _code_of(code: object) -> int:
 
 
 def _report(error: BaseException, *, as_json: bool) -> int:
-    """Print on stderr what went wrong; return the exit code."""
+    """Print what went wrong to stderr; return the exit code."""
     if isinstance(error, ModuleNotFoundError) and (extra := _extra_of(error.name)) is not None:
         problem = f"this command needs {error.name}, which is not installed"
         remedy = f"pip install 'redrive[{extra}]'"
-        # Without what prints everything else.
+        # Not through redrive.cli.output: it may need what is not installed.
         if as_json:
             said = {"kind": "ConfigurationError", "problem": problem, "remedy": remedy}
             print(json.dumps({"error": said}), file=sys.stderr)
@@ -132,8 +132,8 @@ def _help_for(error: object) -> str:
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    """Return whether the command line asks for JSON. It is not parsed: the error about a line that
-    can't be parsed has to be JSON too."""
+    """Return whether the command line asks for JSON. It is not parsed: an error about a line that
+    can't be parsed must be JSON too."""
     before = list(words[: words.index("--")] if "--" in words else words)
     return "--output=json" in before or any(
         pair == ("--output", "json") for pair in itertools.pairwise(before)
@@ -142,13 +142,13 @@ def _wants_json(words: Sequence[str]) -> bool:
 
 def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that can't show a character must not end the command.
+        # A character that the terminal can't show must not end the command.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 
 
 def _closed_pipe() -> int:
-    # Python flushes stdout once more when it ends, and would complain.
+    # Python flushes stdout again at exit, and would complain about the closed pipe.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED
 

@@ -1,4 +1,4 @@
-"""The application: what commands there are."""
+"""The application and its commands."""
 
 import os
 from typing import Annotated
@@ -39,13 +39,13 @@ app = lazy_group(
         "run": CommandEntry("redrive.cli.run:run", "Run an app, or the subscribers of a program."),
         "exporter": CommandEntry(
             "redrive.cli.exporter:exporter",
-            "Serve how much is in the queues to Prometheus, without any worker.",
+            "Serve queue metrics to Prometheus, without any worker.",
         ),
         "failed": CommandEntry(
             "redrive.cli.failed:app", "Look at failed messages, requeue them, or delete them."
         ),
         "causes": CommandEntry(
-            "redrive.cli.causes:app", "Say what causes are: known, fixed, or the same."
+            "redrive.cli.causes:app", "Track causes: set their states, merge duplicates."
         ),
         "dlq": CommandEntry(
             "redrive.cli.dlq:app", "Find dead-letter queues that redrive did not make."

@@ -1,4 +1,4 @@
-"""What a team has said of causes, as commands group and choose by it."""
+"""The team's remarks on causes, as commands use them to group and select messages."""
 
 from redrive.errors import RedriveError
 from redrive.failures.cause_note import CauseNote
@@ -7,9 +7,9 @@ from redrive.failures.filter import Filter
 
 
 def book_at(url: str) -> CauseNotes:
-    """Return what was said of causes at a broker; nothing where the journal can't be read, which is
-    no reason not to look."""
-    # SQLite takes a while to load, and most looks are for no group.
+    """Return the remarks on causes at a broker; none if the journal can't be read, which must not
+    prevent a look."""
+    # SQLite takes a while to load, and most looks don't need it.
     from redrive.failures.journal import Journal
 
     try:
@@ -20,12 +20,12 @@ def book_at(url: str) -> CauseNotes:
 
 
 def resolved(url: str, filter_: Filter) -> Filter:
-    """Return a filter that means the messages of its groups as the team has said what they are."""
+    """Return a filter that matches the messages of its groups as the team has defined them."""
     return book_at(url).resolved(filter_) if filter_.groups else filter_
 
 
 def words_of(remark: CauseNote) -> str:
-    """Return what a remark says, in words."""
+    """Return a remark as text."""
     match remark.kind.value:
         case "merge":
             return f"the same as {remark.into}"

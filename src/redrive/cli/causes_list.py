@@ -1,4 +1,4 @@
-"""`redrive causes list`: what was said of causes."""
+"""`redrive causes list`: lists the remarks on causes."""
 
 from redrive.cli import cause_options, job_options, messages, options
 from redrive.cli.output import OutputFormat, Printer, TableColumn
@@ -11,9 +11,10 @@ def list_(
     broker: options.BrokerOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """List what was said of causes.
+    """List the remarks on causes.
 
-    What everybody at a broker has said, the latest first, without what was taken back.
+    It lists the remarks of everybody who uses this broker, the latest first, without those that
+    were undone.
 
     \b
     Example:
@@ -37,7 +38,7 @@ def list_(
     if printer.as_json:
         return
     if not remarks:
-        printer.say("Nothing was said of any cause.")
+        printer.say("There are no remarks on causes.")
         return
     columns = (
         TableColumn("remark"),

@@ -1,4 +1,4 @@
-"""`redrive causes merge`: makes two causes one."""
+"""`redrive causes merge`: merges two causes."""
 
 from typing import Annotated
 
@@ -13,16 +13,16 @@ from redrive.failures.cause_note import CauseNote, NoteKind
 @options.expanded
 def merge(
     group: GroupId,
-    into: Annotated[str, typer.Argument(metavar="INTO", help="The cause that it is the same as.")],
+    into: Annotated[str, typer.Argument(metavar="INTO", help="The cause to merge it into.")],
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """Make two causes one.
+    """Merge two causes.
 
-    Their messages are one group from then on, for everybody at this broker, and either id means
-    all of them. `redrive causes undo` takes it back.
+    Their messages are one group from then on, for everybody who uses this broker, and either id
+    stands for the whole group. `redrive causes undo` undoes it.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`redrive causes say`: how far people are with a cause."""
+"""`redrive causes say`: sets the state of a cause."""
 
 from typing import Annotated
 
@@ -27,8 +27,8 @@ def say(
         typer.Option(
             "--state",
             metavar="STATE",
-            help=f"How far people are with it: {', '.join(SAYABLE)}. The console shows no muted "
-            "cause unless asked to, and says of a fixed one if it is failing again.",
+            help=f"The state: {', '.join(SAYABLE)}. The console hides muted causes unless asked to "
+            "show them, and says when a fixed cause fails again.",
         ),
     ] = CauseState.KNOWN.value,
     fixed_in: Annotated[
@@ -36,7 +36,7 @@ def say(
         typer.Option(
             "--fixed-in",
             metavar="VERSION",
-            help="The version that it is fixed in.",
+            help="The version that fixes it.",
             show_default=False,
         ),
     ] = "",
@@ -48,9 +48,9 @@ def say(
     broker: options.BrokerOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """Say how far people are with a cause.
+    """Set the state of a cause.
 
-    Everybody at this broker sees it, in the console too. What is said last counts.
+    Everybody who uses this broker sees it, in the console too. The latest state counts.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`redrive causes undo`: takes back what was said of a cause."""
+"""`redrive causes undo`: undoes a remark on a cause."""
 
 from typing import Annotated
 
@@ -14,7 +14,8 @@ def undo(
     remark: Annotated[
         str,
         typer.Argument(
-            metavar="REMARK", help="Its id or its first characters: see `redrive causes list`."
+            metavar="REMARK",
+            help="The remark's id or its first characters; see `redrive causes list`.",
         ),
     ],
     journal: job_options.JournalFile = None,
@@ -22,7 +23,7 @@ def undo(
     broker: options.BrokerOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """Take back what was said of a cause.
+    """Undo a remark on a cause.
 
     \b
     Example:
@@ -33,4 +34,4 @@ def undo(
         undone = opened.causes().named(remark)
         opened.remark(CauseNote(NoteKind.UNDO, undone.group, undone.words, undoes=undone.id))
     printer.result({"undone": undone.id})
-    printer.say(f"Taken back, of {undone.group}: {cause_options.words_of(undone)}")
+    printer.say(f"Undone for {undone.group}: {cause_options.words_of(undone)}")

@@ -1,7 +1,7 @@
-"""What the shell completes beyond commands and options: queues, jobs and groups.
+"""Shell completion of queues, jobs and groups.
 
-Completion is a convenience: whatever goes wrong, or takes long, it offers nothing and says nothing.
-Everything is imported when it is needed, since each press of Tab is a process.
+Completion is a convenience: if anything fails or takes long, it offers nothing and prints nothing.
+Modules are imported only when they are needed, since each press of Tab starts a process.
 """
 
 import json
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from redrive.pubsub.admin.management_api import ManagementAPI
 
 Offers = list[tuple[str, str]]
-"""Words, each with a line of help; shells show the help if they can."""
+"""Words, each with a line of help, which shells show if they can."""
 
 _PATIENCE = 2.0
-"""Seconds after which whoever pressed Tab has typed on."""
+"""Seconds after which an answer is too late, because the user has typed on."""
 
 _MOST_QUEUES = 50
-"""How many queues to remember the groups of."""
+"""Number of queues whose groups are remembered, and of jobs that are offered."""
 
 
 _OF_OTHERS = frozenset({"failed", "status", "top", "dlq"})
-"""The commands that take a dead-letter queue which redrive did not make, too."""
+"""Commands that also take a dead-letter queue that redrive did not make."""
 
 
 def queues(context: typer.Context, incomplete: str) -> Offers:
-    """Offer the main queues that the management API lists, and dead-letter queues that redrive did
-    not make to commands that take them."""
+    """Offer the main queues that the management API lists and, to commands that take them,
+    dead-letter queues that redrive did not make."""
     url, management_url = _place(context.params)
     words = set(context.command_path.split())
 
@@ -84,7 +84,7 @@ def jobs(context: typer.Context, incomplete: str) -> Offers:
 
 
 def groups(context: typer.Context, incomplete: str) -> Offers:
-    """Offer the groups that `redrive failed groups` showed last for the queue."""
+    """Offer the groups that `redrive failed groups` last showed for the queue."""
 
     def ask() -> Offers:
         url, _ = _place(context.params)
@@ -95,8 +95,8 @@ def groups(context: typer.Context, incomplete: str) -> Offers:
 
 
 def remember_groups(url: str, queue: str, shown: "Iterable[Group]") -> None:
-    """Keep the ids of groups for `groups`, each with its count and error type, in a file of the
-    user's own. Nothing else is kept: messages may have secrets."""
+    """Remember the ids of groups for `groups`, each with its count and error type, in a file that
+    only the user can read. Nothing else is kept: messages may contain secrets."""
     from redrive.failures.cause import Cause
 
     found = [
@@ -110,7 +110,7 @@ def remember_groups(url: str, queue: str, shown: "Iterable[Group]") -> None:
         newest = [*known.items(), (_key(url, queue), found)][-_MOST_QUEUES:]
         path = _groups_path()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # It is 0600, and replaces the old one as a whole.
+        # The new file has mode 0600, and replaces the old one atomically.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(dict(newest), file)
@@ -138,8 +138,8 @@ def _key(url: str, queue: str) -> str:
 
 
 def _place(given: Mapping[str, object]) -> tuple[str, str | None]:
-    """Return the addresses of the broker and of its management API that the words so far, or the
-    environment, say."""
+    """Return the URLs of the broker and its management API, from the words typed so far or the
+    environment."""
     url = given.get("url") or os.environ.get(environment.URL_VARIABLE) or environment.DEFAULT_URL
     named = given.get("management_url")
     management_url = named or os.environ.get(environment.MANAGEMENT_VARIABLE)
@@ -155,7 +155,7 @@ def _beginning_with(incomplete: str, offers: Offers) -> Offers:
 
 
 def _quickly(ask: Callable[[], Iterable[tuple[str, str]]]) -> Offers:
-    """Return what `ask` finds until it fails or has taken too long."""
+    """Return what `ask` finds before it fails or takes too long."""
     found: Offers = []
 
     def run() -> None:

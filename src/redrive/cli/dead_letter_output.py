@@ -10,7 +10,7 @@ from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.topology.dead_letter_queues import DeadLetterQueue, Origin
 
 _MOST_ORIGINS = 3
-"""How many origins a cell names: hundreds of queues may share one dead-letter queue."""
+"""Number of origins that a cell names: hundreds of queues may share one dead-letter queue."""
 
 COLUMNS = (
     TableColumn("queue", give=True, wrap=True, least=24),
@@ -25,14 +25,14 @@ _DETAILS = (
 
 
 def fullest_first(found: Sequence[CountedQueue]) -> list[CountedQueue]:
-    """Return the queues in the order in which they matter."""
+    """Return the queues, the fullest first."""
     return sorted(found, key=lambda one: (-(one.messages or 0), one.queue.name))
 
 
 def print_table(
     printer: Printer, found: Sequence[CountedQueue], *, in_detail: bool = False
 ) -> None:
-    """Print the queues for people; in detail, with their dialects and oldest messages."""
+    """Print a table of the queues; in detail, with their dialects and oldest messages."""
     columns = (*COLUMNS, *_DETAILS) if in_detail else COLUMNS
     printer.table(columns, [_row(one)[: len(columns)] for one in found])
 
@@ -50,14 +50,14 @@ def _row(one: CountedQueue) -> list[str | Cell]:
 
 
 def depth_cell(messages: int | None) -> Cell:
-    """Return how many messages there are as a cell."""
+    """Return a cell with the number of messages, or `unknown`."""
     if messages is None:
         return Cell("unknown", "yellow")
     return Cell(f"{messages:,}", "bold yellow" if messages else "")
 
 
 def _origins(queue: DeadLetterQueue) -> str:
-    """Return where messages come from in words: `orders, payments by policy dlx`."""
+    """Return where messages come from as text: `orders, payments by policy dlx`."""
     shown = [
         f"{', '.join(one.queue for one in alike)} by {how}"
         for how, alike in groupby(queue.origins[:_MOST_ORIGINS], key=_how)
@@ -77,13 +77,13 @@ def _how(origin: Origin) -> str:
 
 
 def next_command(queue: DeadLetterQueue) -> str | None:
-    """Return the command that says what is in a queue; None for a stream, which redrive does not
+    """Return the command that shows what is in a queue; None for a stream, which redrive does not
     read."""
     return None if queue.kind == "stream" else f"redrive failed groups {shlex.quote(queue.name)}"
 
 
 def json_of(one: CountedQueue) -> dict[str, object]:
-    """Return a queue as JSON values; null for what is not known."""
+    """Return a queue as JSON values, with null for what is unknown."""
     return {
         "queue": one.queue.name,
         "type": one.queue.kind or None,

@@ -1,4 +1,4 @@
-"""`redrive declare`: creates what a subscription needs on the broker, or prints how the broker
+"""`redrive declare`: creates the queues of a subscription on the broker, or prints how the broker
 differs."""
 
 from collections.abc import Iterator
@@ -130,7 +130,7 @@ def declare(
     printer = Printer(output)
     policy = RetryPolicy(max_retries, duration_of(retry_delay))
     family = broker.family
-    # The subscription checks these two itself, and says which there are.
+    # The subscription validates queue_type and retry_via; its errors list the valid values.
     subscription = Subscription(
         queue,
         routing_keys,
@@ -171,15 +171,15 @@ def declare(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A subscription against the broker.
+    """A subscription compared with the broker.
 
     Args:
-        subscription: what is asked for.
-        version: the broker's.
-        found: what differs.
-        dry_run: whether it is only looked at.
-        sees_bindings: whether missing bindings are among what was found.
-        blind: why bindings could not be looked at, where that was tried.
+        subscription: what should be on the broker.
+        version: the broker's version.
+        found: the differences.
+        dry_run: whether nothing is changed.
+        sees_bindings: whether missing bindings are among the differences.
+        blind: why bindings could not be compared, if that was tried.
     """
 
     subscription: Subscription
@@ -247,7 +247,7 @@ def _unbind(connector: Connector, stale: list[Binding]) -> None:
 
 
 def _show(printer: Printer, plan: _Plan, *, missing: str, unseen: str, stale: str) -> None:
-    """Print each object with its state: one list, for people and for programs."""
+    """Print each object with its state, as a table or as JSON."""
     rows = list(_states(plan, missing=missing, unseen=unseen, stale=stale))
     if printer.as_json:
         printer.result(

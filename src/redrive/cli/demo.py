@@ -1,4 +1,4 @@
-"""`redrive demo`: a handful of orders on their way through a bug and its fix, on a real broker."""
+"""`redrive demo`: a few orders go through a bug and its fix, on a real broker."""
 
 import contextlib
 import logging
@@ -40,7 +40,7 @@ _UNLUCKY_ORDER = 4
 
 @dataclass(frozen=True, slots=True)
 class DemoAttempt:
-    """One run of the handler, as it saw it."""
+    """One call of the handler, as the handler recorded it."""
 
     message_id: str
     order: object
@@ -50,7 +50,7 @@ class DemoAttempt:
 
 @dataclass(slots=True)
 class DemoCounts:
-    """What was seen, by message id."""
+    """What the demo has observed, by message id."""
 
     broker: str
     published: dict[str, object] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class DemoCounts:
 
     @property
     def lost(self) -> set[str]:
-        """The ids that were published, and neither handled nor are in the failed queue."""
+        """Ids that were published, but are neither handled nor in the failed queue."""
         return set(self.published) - self.succeeded - self.still_failed
 
     def as_json(self) -> dict[str, object]:
@@ -98,7 +98,7 @@ class Demo:
             self._tally = DemoCounts(str(declarer.version))
 
     def tell(self) -> DemoCounts:
-        """Tell the story, and remove what it created."""
+        """Run the demo, and delete what it created."""
         subscriber = self._subscriber(self._with_bug)
         with self._removed_afterwards(subscriber.subscription.topology()):
             self._declare(subscriber)
@@ -112,7 +112,7 @@ class Demo:
             print_json(self._tally.as_json())
         return self._tally
 
-    # --- the chapters -----------------------------------------------------------------------------
+    # --- the steps --------------------------------------------------------------------------------
 
     def _declare(self, subscriber: Subscriber) -> None:
         self._chapter(
@@ -233,7 +233,7 @@ class Demo:
         )
         raise error
 
-    # --- telling ----------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------
 
     def _chapter(self, text: str) -> None:
         self._step += 1
@@ -255,13 +255,13 @@ class Demo:
     # --- watching ---------------------------------------------------------------------------------
 
     def _watch_until(self, happened: Callable[[], bool], at_most: float = _PATIENCE) -> None:
-        """Print each attempt until something has happened; but not for ever: what is missing then
-        counts as lost."""
+        """Print each attempt until something has happened or the time is up; messages that are
+        still missing then count as lost."""
         deadline = time.monotonic() + at_most
         over = False
         while not over:
             over = happened() or time.monotonic() >= deadline
-            # Also what came while that was looked at.
+            # Also print the attempts that came during the check.
             with contextlib.suppress(queue.Empty):
                 while True:
                     self._tell_of(self._seen.get(timeout=_GLANCE))
@@ -289,7 +289,7 @@ class Demo:
         return sum(depth.messages for place in places if (depth := found[place]) is not None)
 
     def _unsettled(self) -> set[str]:
-        """Return the messages that were neither handled nor are in the failed queue."""
+        """Return the messages that are neither handled nor in the failed queue."""
         waiting = set(self._tally.published) - self._tally.succeeded
         return set() if len(waiting) == self._count("failed") else waiting
 
@@ -365,7 +365,7 @@ def demo(
       redrive demo
     """
     printer = Printer(output)
-    # The worker's warnings are part of the story here, and it tells them itself.
+    # The demo prints the worker's failures itself; its log warnings would repeat them.
     logging.getLogger("redrive").addHandler(logging.NullHandler())
     if url is not None:
         tally = Demo(printer, url, exchange).tell()

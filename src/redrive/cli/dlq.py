@@ -1,4 +1,4 @@
-"""`redrive dlq`: the commands about dead-letter queues that redrive did not make."""
+"""`redrive dlq`: commands for dead-letter queues that redrive did not make."""
 
 from redrive.cli.lazy_group import CommandEntry, lazy_group
 

@@ -1,4 +1,4 @@
-"""`redrive dlq scan`: which dead-letter queues a broker has that redrive did not make."""
+"""`redrive dlq scan`: lists the dead-letter queues of a broker that redrive did not make."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -32,14 +32,14 @@ def scan(
 ) -> None:
     """List the dead-letter queues of a broker.
 
-    It finds those of the virtual host that redrive did not make: the targets of dead-letter
-    exchanges, by argument or policy, and queues with a name that frameworks give them. For each it
-    prints how many messages are in it, which queues they come from, and the framework that its name
-    tells. It reads no message. Retry queues, from which messages come back, are not listed.
+    It lists those of the virtual host that redrive did not make: the targets of dead-letter
+    exchanges, by argument or policy, and queues with names that frameworks use. For each it prints
+    how many messages are in it, which queues they come from, and the framework that its name
+    suggests. It reads no messages. Retry queues, from which messages come back, are not listed.
 
     It asks the management API, whose counts are up to five seconds old. "perhaps" means that it
-    depends on the message, such as on its routing key. If the API does not answer, AMQP counts the
-    queues that are named.
+    depends on the message, for example on its routing key. If the API does not answer, the queues
+    that you name are counted over AMQP.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def scan(
         problem, _, remedy = str(blind).partition("\n")
         raise ConfigurationError(
             f"can't find the dead-letter queues: {problem.rstrip('.')}",
-            f"Name those that you know of: redrive dlq scan QUEUE… Or: {remedy}",
+            f"Name the ones that you know: redrive dlq scan QUEUE… Or: {remedy}",
         ) from blind
     found = listed if not queues else _named(connector, list(dict.fromkeys(queues)), listed)
     found = dead_letter_output.fullest_first(_all_counted(connector, found))
@@ -81,7 +81,7 @@ def scan(
 def _listed(
     connector: Connector, management_url: str | None
 ) -> tuple[list[CountedQueue], RedriveError | None]:
-    """Return what the management API tells; or nothing, and why."""
+    """Return the queues that the management API lists; or none, and why."""
     try:
         with ManagementAPI(connector.url, management_url) as management:
             return dead_letter_survey.over_management(management), None
@@ -90,7 +90,7 @@ def _listed(
 
 
 def _all_counted(connector: Connector, found: Sequence[CountedQueue]) -> list[CountedQueue]:
-    """Return the queues, counted by AMQP where the management API has not counted some of them, and
+    """Return the queues, counted over AMQP if the management API has not counted all of them and
     this user may see them."""
     if all(one.messages is not None for one in found):
         return list(found)
@@ -104,7 +104,8 @@ def _all_counted(connector: Connector, found: Sequence[CountedQueue]) -> list[Co
 def _named(
     connector: Connector, queues: Sequence[str], listed: Sequence[CountedQueue]
 ) -> list[CountedQueue]:
-    """Return the queues of these names, as far as the management API told of them, or AMQP does."""
+    """Return the queues with these names, as listed by the management API or else as AMQP reports
+    them."""
     known = {one.queue.name: one for one in listed}
     others = [name for name in queues if name not in known]
     if others:

@@ -96,10 +96,10 @@ def doctor(
 ) -> None:
     """Find problems and print their fixes.
 
-    For each problem it prints what was found, what it means and the command that fixes it. It asks
-    over AMQP for the queues and this user's permissions, and the management API for bindings,
-    policies and consumers. If a queue is dead-lettering messages, it watches for up to a minute
-    whether they become fewer. It changes nothing, and exits with 1 if it finds a problem.
+    For each problem it prints what was found, what it means and the command that fixes it. It
+    checks the queues and this user's permissions over AMQP, and bindings, policies and consumers
+    through the management API. If a queue is dead-lettering messages, it watches for up to a minute
+    whether their number falls. It changes nothing, and exits with 1 if it finds a problem.
 
     \b
     Examples:
@@ -154,9 +154,9 @@ def doctor(
     if blind:
         printer.note(f"Bindings, policies and consumers were not checked: {blind}.")
     if facts.unknown:
-        printer.note(f"Not all was checked: {facts.unknown}.")
+        printer.note(f"Not everything was checked: {facts.unknown}.")
     if unwatched:
-        printer.note(f"Whether dead-lettering is stuck was not watched: {unwatched}.")
+        printer.note(f"Stuck dead-lettering was not checked: {unwatched}.")
     if unchecked:
         printer.note(f"Permissions were not checked: {unchecked}.")
     raise typer.Exit(1 if findings or later else 0)
@@ -186,7 +186,7 @@ def _check(queues: Sequence[str], routing_keys: Sequence[str]) -> None:
 def _listed(
     connector: Connector, management_url: str | None, version: BrokerVersion
 ) -> tuple[Facts | None, str]:
-    """Return what the management API reports; or nothing, and why."""
+    """Return what the management API reports; or None, and why."""
     try:
         with ManagementAPI(connector.url, management_url) as management:
             return facts_over_management(management, version, connector.url.virtual_host), ""
@@ -201,8 +201,8 @@ def _watched(
     facts: Facts,
     places: Sequence[str],
 ) -> tuple[Facts, str]:
-    """Return the facts with what is stuck in these queues and on delay ladders; and why that is not
-    known, if so."""
+    """Return the facts, with what is stuck in these queues and on delay ladders; and why that is
+    unknown, if it is."""
     delays = {
         name: queue.delay
         for name, queue in facts.queues.items()
@@ -217,7 +217,7 @@ def _watched(
                 management,
                 delays,
                 lambda waited, longest: bar.show(
-                    "seconds that dead-lettering is watched", int(waited), int(longest)
+                    "watching dead-lettering, in seconds", int(waited), int(longest)
                 ),
             )
     except RedriveError as error:
@@ -229,7 +229,7 @@ def _watched(
 
 
 def _all_of(printer: Printer, listed: Facts | None, blind: str) -> list[str]:
-    """Return the subscriptions that exist, without queues whose names no subscription can have."""
+    """Return the existing subscriptions, without queues whose names no subscription can have."""
     if listed is None:
         raise ConfigurationError(
             f"can't list the queues: {blind}",
@@ -253,10 +253,10 @@ def _permissions(
     roles: Sequence[Role],
     facts: Facts,
 ) -> tuple[list[Finding], str]:
-    """Return what this user may not do; and why that is not known, if so. The default topology
-    serves to find out: permissions don't depend on the delay."""
+    """Return the rights that this user lacks; and why they are unknown, if they are. The default
+    topology is used, since permissions don't depend on the delay."""
     if facts.alarms:
-        return [], "the broker blocks publishers, and a right to write is checked by publishing"
+        return [], "the broker blocks publishers, and write permissions are checked by publishing"
     found: list[Finding] = []
     try:
         with connector.blocking() as connection:
@@ -304,14 +304,13 @@ def _print(
 
 
 def _tell_who_would_gain(printer: Printer, queues: Sequence[str]) -> None:
-    """Say which subscriptions need no retry queue on this broker; that they have one is no
-    problem."""
+    """Print which subscriptions need no retry queue on this broker; having one is not a problem."""
     if queues:
         printer.note(
             f"This broker can hold failed messages back by itself, with fewer moves: "
             f"{', '.join(queues)}. Put retry_via: broker into the topology file (redrive topology "
-            "init writes one), then: redrive topology migrate FILE. Subscribers ask for "
-            'retry_via="broker" from then on.'
+            "init writes one), then: redrive topology migrate FILE. From then on, subscribers need "
+            'retry_via="broker".'
         )
 
 

@@ -1,4 +1,4 @@
-"""The options that change what is requeued: `--edit`, `--patch`, `--transform`."""
+"""Options that change requeued messages: `--edit`, `--patch`, `--transform`."""
 
 import base64
 import os
@@ -34,7 +34,7 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyOptions:
-    """The options that change the bodies of any number of messages."""
+    """Options that change the bodies of any number of messages."""
 
     patch: Annotated[
         Path | None,
@@ -58,7 +58,7 @@ class BodyOptions:
 
     @property
     def patch_text(self) -> str | None:
-        """Return what is in the file of the patch; None if there is no patch."""
+        """Content of the patch file; None without a patch."""
         try:
             return None if self.patch is None else self.patch.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -69,7 +69,7 @@ class BodyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditOptions(BodyOptions):
-    """The options that change what is requeued, by hand too."""
+    """Options that change requeued messages, by hand too."""
 
     edit: Annotated[bool, typer.Option("--edit", help="Change bodies in $EDITOR.")] = False
 
@@ -80,9 +80,9 @@ def changing(
     look: Callable[[Read], Messages],
     found: Messages | None,
 ) -> tuple[Order, Messages | None]:
-    """Return the order, with the changes of bodies that these options ask for, and the messages
-    that it means as far as somebody has read them: an editor shows them, and a failed queue is read
-    once to know what would be sent."""
+    """Return the order with the body changes that these options ask for, and the messages that it
+    matches if they have been read. An editor shows them, and one look at the failed queue is enough
+    to know what would be sent."""
     if sum((change.patch is not None, change.transform is not None, change.edit)) > 1:
         raise ConfigurationError(
             "--edit, --patch and --transform exclude each other", "Give one of them."
@@ -90,7 +90,7 @@ def changing(
     if change.patch is not None:
         return replace(order, patch=change.patch_text), found
     if change.transform is not None:
-        # As `redrive run` does: what is in the current directory may be named.
+        # As in `redrive run`: the module may be in the current directory.
         sys.path.insert(0, os.getcwd())
         return replace(order, function=change.transform), found
     if not change.edit:
@@ -100,12 +100,12 @@ def changing(
             "there is no terminal for an editor", "Give --patch or --transform."
         )
     chosen = _first_of(order, found) if found is not None else look(partial(_first_of, order))
-    # With none of them, somebody has to say how many were read.
+    # If no message was chosen, the caller still has to report how many were read.
     return (_edited(order, chosen), chosen) if chosen else (order, found)
 
 
 def tell(printer: Printer, plan: Plan) -> None:
-    """Print what changes, as differences."""
+    """Print the changes as diffs."""
     bodies = "1 body" if plan.changed == 1 else f"{plan.changed:,} bodies"
     printer.say(f"\n{bodies} of {plan.count:,} would be changed:", "bold")
     for change in plan.changes:
@@ -116,7 +116,8 @@ def tell(printer: Printer, plan: Plan) -> None:
 
 
 def _first_of(order: Order, messages: Iterable[FailedMessage]) -> Messages:
-    """Return the messages that an order means, one more than may be edited at most."""
+    """Return the messages that match an order, up to its limit or to one more than may be
+    edited."""
     with OpenFilter(order.filter) as open_filter:
         return list(islice(open_filter.of(messages), order.limit or _MOST_EDITED + 1))
 
@@ -128,7 +129,7 @@ def _edited(order: Order, chosen: Messages) -> Order:
             "Choose fewer, or give --patch or --transform.",
         )
     edits: dict[str, str] = {}
-    # Its rights are 0700, and it goes with all that editors leave beside a file.
+    # Its mode is 0700, and it is deleted with all the files that editors leave behind.
     with tempfile.TemporaryDirectory(prefix="redrive-") as folder:
         for number, message in enumerate(chosen, 1):
             if message.digest not in edits:
@@ -139,8 +140,8 @@ def _edited(order: Order, chosen: Messages) -> Order:
 
 
 def _edited_body(message: FailedMessage, path: Path) -> bytes:
-    """Return what somebody makes of a body in a new file of this name. Nothing in the name is the
-    message's, which strangers write."""
+    """Return a body as edited in a new file at `path`. The file's name must contain nothing from
+    the message, which is untrusted."""
     body = plain_of(message)
     shown = laid_out(body)
     with path.open("xb") as file:

@@ -1,4 +1,4 @@
-"""The environment variables that stand for options, and what holds without either."""
+"""Environment variables that stand in for options, and the defaults of both."""
 
 import os
 
@@ -17,26 +17,26 @@ DEFAULT_URL = "amqp://guest:guest@localhost:5672/"
 
 
 def management_url_for(url: str, given: str | None, *, from_environment: bool) -> str | None:
-    """Return where the management API of a broker is, as far as somebody said.
+    """Return the URL of a broker's management API, if it was given.
 
-    `REDRIVE_MANAGEMENT_URL` goes with `REDRIVE_URL`: it does not stand for another broker that
-    `--url` names, whose user and password would be sent to the wrong host.
+    `REDRIVE_MANAGEMENT_URL` belongs to `REDRIVE_URL`. It is ignored if `--url` names another
+    broker, whose user and password would otherwise go to the wrong host.
     """
     of = os.environ.get(URL_VARIABLE)
     if given is None or not from_environment or not of:
         return given
-    from redrive.pubsub.url import BrokerURL  # most commands that are only listed don't need it
+    from redrive.pubsub.url import BrokerURL  # here: listing commands doesn't need it
 
     same = BrokerURL.parse(url).endpoints == BrokerURL.parse(of).endpoints
     return given if same else None
 
 
 def redact_as_told() -> None:
-    """Have what `REDRIVE_REDACT` names removed from all that this process says."""
+    """Redact the kinds of data that `REDRIVE_REDACT` names from all output of this process."""
     try:
         redact_kinds_named(os.environ.get(KINDS_VARIABLE, ""))
     except ValueError as error:
         raise ConfigurationError(
             f"{KINDS_VARIABLE}: {error}",
-            f"Give kinds with commas between them: {KINDS_VARIABLE}=card,iban",
+            f"Give kinds separated by commas: {KINDS_VARIABLE}=card,iban",
         ) from error

@@ -1,5 +1,4 @@
-"""`redrive exporter`: serves how much is in the queues of a broker to Prometheus, without any
-worker."""
+"""`redrive exporter`: serves queue metrics of a broker to Prometheus, without any worker."""
 
 import contextlib
 import json
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 MANAGEMENT_UP = Gauge(
     "redrive.management.up",
     "1",
-    "Whether the management API tells of the queues, and which are dead-letter queues of others.",
+    "Whether the management API reports the queues, and the dead-letter queues of others.",
 )
 
 
@@ -53,16 +52,16 @@ def exporter(
     broker: options.BrokerOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """Serve how much is in the queues to Prometheus, without any worker.
+    """Serve queue metrics to Prometheus, without any worker.
 
-    It serves the messages, by state, and the consumers of each main, retry and failed queue of the
-    virtual host, of delay ladders, and of the dead-letter queues that redrive did not make; and how
-    long ago the message at the head of a queue was published, if the broker tells. The names are
-    those that redrive run --metrics serves. It asks the management API and nothing else, so it
-    touches no message.
+    It serves the number of messages, by state, and of consumers for each main, retry and failed
+    queue of the virtual host, for delay ladders, and for the dead-letter queues that redrive did
+    not make. It also serves how long ago the message at the head of a queue was published, if the
+    broker reports that. The metrics have the names that redrive run --metrics uses. It only asks
+    the management API, so it touches no messages.
 
     If the API does not answer, there are no numbers: redrive_management_up is 0, /ready says why,
-    and it goes on asking. It runs until SIGTERM or Ctrl-C, and exits with 0.
+    and it keeps asking. It runs until SIGTERM or Ctrl-C, and exits with 0.
 
     \b
     Example:
@@ -101,14 +100,14 @@ def _answer(well: bool, said: Mapping[str, object]) -> Answer:
 
 
 def _readiness(told: BrokerSample) -> Answer:
-    """Answers 200 while the queues are told of, and else 503 and why they are not."""
+    """Return status 200 while the queues are measured, else 503 and the reasons."""
     ready = QUEUES not in told.problems
     known = {survey: survey not in told.problems for survey in SURVEYS}
     return _answer(ready, {"ready": ready, "measured": known, "problems": dict(told.problems)})
 
 
 def _scraper(watch: BrokerWatch) -> Callable[[], bytes]:
-    """What gives the metrics in Prometheus' format."""
+    """Return a function that returns the metrics in Prometheus' format."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError as error:
@@ -118,7 +117,7 @@ def _scraper(watch: BrokerWatch) -> Callable[[], bytes]:
         ) from error
 
     class Collector:
-        """Gives what is known when it is asked."""
+        """A collector of what is known at the time of a scrape."""
 
         def collect(self) -> "Iterator[Metric]":
             return _families(watch.now())
@@ -143,7 +142,7 @@ def _families(told: BrokerSample) -> "Iterator[Metric]":
 
 
 def _family(gauge: Gauge, samples: Iterable[Sample]) -> "Metric":
-    """A gauge as Prometheus has it, by the rules by which OpenTelemetry makes its names."""
+    """Return a gauge as a Prometheus metric, named by the rules that OpenTelemetry uses."""
     from prometheus_client.core import GaugeMetricFamily
 
     known = list(samples)
@@ -155,7 +154,7 @@ def _family(gauge: Gauge, samples: Iterable[Sample]) -> "Metric":
         unit="seconds" if gauge.unit == "s" else "",
     )
     for one in known:
-        # A name is what somebody has sent: what is no text must not end the scrape.
+        # Names come from clients: one that is not valid text must not break the scrape.
         values = [one.attributes.get(key, "") for key in keys]
         family.add_metric([_text(value) for value in values], one.value)
     return family

@@ -1,4 +1,4 @@
-"""`redrive failed`: the commands that work on failed messages, whichever queue they are in."""
+"""`redrive failed`: commands for failed messages, in whichever queue they are."""
 
 from redrive.cli.lazy_group import CommandEntry, lazy_group
 

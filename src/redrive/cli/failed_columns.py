@@ -1,4 +1,4 @@
-"""`redrive failed columns`: what a filter and a query can use of a failed message."""
+"""`redrive failed columns`: lists the columns that filters and queries can use."""
 
 from redrive.cli import options
 from redrive.cli.output import OutputFormat, Printer, TableColumn

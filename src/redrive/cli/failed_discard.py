@@ -106,7 +106,7 @@ def expire(
 ) -> None:
     """Move old failed messages to a file.
 
-    Messages without a time of failure, as services without redrive leave them, stay in the queue.
+    Messages without a failure time, such as those of services without redrive, stay in the queue.
 
     \b
     Example:
@@ -139,7 +139,7 @@ def _move_out(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Write the chosen messages to a file and, once it is on the disk, delete exactly those."""
+    """Write the chosen messages to a file and, once it is on disk, delete exactly those."""
     kept, source = Snapshot(file), source_of(failed).queue
     with OpenFilter(filter_) as open_filter:
         shared_ids = SharedIds()

@@ -1,4 +1,4 @@
-"""`redrive failed groups`: failed messages by what they have in common."""
+"""`redrive failed groups`: groups failed messages by what they have in common."""
 
 import sys
 import time
@@ -38,12 +38,12 @@ class AllQueues:
         self._broker = broker
         self.overview = Overview()
         self.facts: list[dict[str, object]] = []
-        """Which queues were read, as JSON values."""
+        """The queues that were read, as JSON values."""
         self.unread: dict[str, str] = {}
-        """Why which queue could not be read."""
+        """The reason why each of the other queues could not be read."""
 
     def look(self, groups_of: GroupsOf, limit: int) -> None:
-        """Look at each of them that has a message."""
+        """Look at each queue that has messages."""
         for name, literal in self._listed().items():
             try:
                 self._look_at(name, literal=literal, groups_of=groups_of, limit=limit)
@@ -53,12 +53,12 @@ class AllQueues:
                 self._printer.note(f"{in_one_line(name)} can't be read: {reason}.")
 
     def end(self) -> None:
-        """Exit with 1 where a queue could not be read."""
+        """Exit with 1 if a queue could not be read."""
         if self.unread:
             raise typer.Exit(1)
 
     def as_json(self, shown: list[dict[str, object]], count: int) -> dict[str, object]:
-        """Return the answer as JSON values."""
+        """Return the result as JSON values."""
         return {
             "virtual_host": BrokerURL.parse(self._broker.url).virtual_host,
             "messages": self.overview.total,
@@ -69,10 +69,10 @@ class AllQueues:
         }
 
     def summary(self, count: int, more: str) -> str:
-        """Return the last line for people."""
+        """Return the last line of the output."""
         found = self.overview
         if not found.queues:
-            # Where some could not be read, nobody knows.
+            # Queues that could not be read may have messages.
             other = "other " if self.unread else ""
             return f"No {other}failed queue of this virtual host has a message."
         return (
@@ -81,8 +81,8 @@ class AllQueues:
         )
 
     def _listed(self) -> dict[str, bool]:
-        """Return the queues by name, and whether each is taken literally: redrive did not make
-        it."""
+        """Return the queues by name, and whether each is taken literally because redrive did not
+        make it."""
         url = BrokerURL.parse(self._broker.url)
         try:
             with ManagementAPI(url, self._broker.management_url) as management:
@@ -115,7 +115,7 @@ class AllQueues:
 
 
 def queues_in_words(shared: SharedGroup) -> str:
-    """Return which queues a group is in, and how many of it are in each."""
+    """Return the queues of a group as text, with the number of its messages in each."""
     more = len(shared.queues) - _MOST_QUEUES
     named = ", ".join(
         f"{in_one_line(queue)} {count:,}"
@@ -129,7 +129,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = ".:-=+*#@"
 _FEW_KEYS = 3
 _SOON_EVERY = 0.5
-"""Seconds between two pictures of what was found so far."""
+"""Seconds between updates of the partial result."""
 _SOON_SHOWN = 8
 
 
@@ -173,8 +173,9 @@ def groups(
     far.
 
     Without QUEUE it looks at all failed queues of the virtual host, and at the dead-letter queues
-    that redrive did not make, as the management API lists them. A cause that several have is shown
-    once, with the queues; the most recent comes first. It exits with 1 if a queue can't be read.
+    that redrive did not make, as the management API lists them. A cause found in several queues is
+    shown once, with those queues; the most recent comes first. It exits with 1 if a queue can't be
+    read.
 
     \b
     Examples:
@@ -184,14 +185,14 @@ def groups(
     printer = Printer(output)
     column = column_named(by)
     with OpenFilter(message_options.filter_of(where, None)) as open_filter:
-        # Once the first queue is known to be there: nobody waits twice for a broker that is away.
+        # Read once the first queue was found: nobody waits twice for a broker that is down.
         book = cache(lambda: cause_options.book_at(broker.url))
 
         def groups_of(opened: message_options.Source) -> tuple[Groups, Look]:
             soon = PartialGroups()
             return opened.ask(
                 lambda look: (
-                    # What is in a file has left the broker, and with it what is said there.
+                    # Messages in a file have left the broker, so its remarks don't apply to them.
                     look.groups(column, open_filter, soon)
                     if opened.is_file or by != "group_id"
                     else book().groups_of(look, open_filter, soon)
@@ -234,7 +235,7 @@ def groups(
 
 
 def _tell_overview(printer: Printer, everywhere: AllQueues, by: str, limit: int) -> None:
-    """Print the groups of all queues, and exit with 1 where one could not be read."""
+    """Print the groups of all queues, and exit with 1 if a queue could not be read."""
     groups = everywhere.overview.latest_first
     printer.result(
         everywhere.as_json(
@@ -262,14 +263,14 @@ def _tell_overview(printer: Printer, everywhere: AllQueues, by: str, limit: int)
 
 
 class PartialGroups:
-    """Shows people the largest groups so far, while a look goes on."""
+    """A live display of the largest groups so far, while a look is running."""
 
     def __init__(self) -> None:
         self._output: LookOutput | None = None
         self._next = 0.0
 
     def show_in(self, output: LookOutput) -> None:
-        """Show them there from then on."""
+        """Show the groups in this output from now on."""
         self._output = output
 
     def __call__(self, groups: Groups) -> None:
@@ -289,8 +290,8 @@ def _first_line_of(group: Group) -> str:
 
 
 def _tell(printer: Printer, shown: list[Group], place: str = "") -> None:
-    """Print three lines for each group: what it is; when and with which keys; one to look at, and
-    where that is."""
+    """Print three lines for each group: its cause, its times and routing keys, and an example with
+    its queue."""
     for group in shown:
         printer.say(_first_line_of(group), "bold", cut=True)
         printer.say(
@@ -320,8 +321,8 @@ def _words_of(key: Key) -> str:
 
 
 def _bars(group: Group) -> str:
-    """Draw when its messages failed; an ellipsis at an end stands for a few that failed long before
-    or after."""
+    """Return a bar chart of when the messages failed; an ellipsis at an end stands for a few that
+    failed long before or after."""
     if group.first is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""`redrive failed list`: the messages of a failed queue, one a line."""
+"""`redrive failed list`: lists the messages of a failed queue."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`redrive failed query`: SQL over failed messages."""
+"""`redrive failed query`: runs SQL on failed messages."""
 
 import json
 from typing import Annotated

@@ -83,11 +83,11 @@ def requeue(
 ) -> None:
     """Requeue failed messages to where they failed.
 
-    That is the main queue of a subscription; a message of another dead-letter queue says which it
-    was, and the broker's topology has to agree, or it stays. Each gets a fresh retry budget. The
-    command shows what it would requeue and asks. Ctrl-C stops it cleanly: the rest stays in the
-    failed queue, and `redrive jobs resume` continues. It exits with 1 if a message could not be
-    sent, or if --canary or --stop-at stopped it.
+    That is the main queue of a subscription. A message of another dead-letter queue names its
+    queue, and the broker's topology has to agree, or the message stays. Each message gets a fresh
+    retry budget. The command shows what it would requeue and asks. Ctrl-C stops it cleanly: the
+    rest stays in the failed queue, and `redrive jobs resume` continues. It exits with 1 if a
+    message could not be sent, or if --canary or --stop-at stopped it.
 
     \b
     Example:
@@ -101,9 +101,7 @@ def requeue(
     if ids:
         found = chosen_by_id(printer, failed, ids)
         filter_ = replace(filter_, digests=frozenset(one.digest for one in found))
-        limit = min(
-            limit or len(found), len(found)
-        )  # once these are sent, nothing more is looked at
+        limit = min(limit or len(found), len(found))  # once these are sent, the look ends
     order = Order(
         filter_,
         limit,
@@ -122,8 +120,7 @@ def requeue(
     if found is not None:
         plan = plan_order(failed, order, found)
     elif order.takes_the_first and yes and not dry_run and one_way is not None:
-        # Nobody is asked, and nothing is chosen: a look would hold the whole queue only to show the
-        # causes.
+        # No question, no filter: a look would hold the whole queue only to show the causes.
         depth = failed.count()
         plan = Plan(count=min(limit or 0, 0 if depth is None else depth.total))
     else:
@@ -155,7 +152,7 @@ def requeue(
 
 
 def _read(printer: Printer, failed: FailedQueue, read: edit_options.Read) -> list[FailedMessage]:
-    """Return what a function chooses of the messages of a failed queue."""
+    """Return the messages of a failed queue that `read` chooses."""
     name = source_of(failed).queue
     found, look = asked(printer, failed, name, read)
     check_read(name, look.looked_at, look.missing)
@@ -200,7 +197,7 @@ def _tell_plan(printer: Printer, taken: FailedSource, order: Order, plan: Plan) 
 
 
 def _tell_ways(printer: Printer, plan: Plan) -> None:
-    """Print which way how many go, if it is not the same for all, or others get a copy."""
+    """Print how many messages go where, if that differs or if other queues get copies."""
     if len(plan.ways) > 1:
         columns = (TableColumn("to", give=True), TableColumn("count", "right"))
         ways = plan.ways.most_common(_MOST_WAYS)

@@ -1,4 +1,4 @@
-"""`redrive failed restore`: restores messages of a file to their failed queues."""
+"""`redrive failed restore`: restores messages from a file to their failed queues."""
 
 import uuid
 from collections import Counter
@@ -142,8 +142,8 @@ def _there_already(
     *,
     dry_run: bool,
 ) -> int | None:
-    """Count the messages of a failed queue that a file has too, as they are or as they were
-    restored before; None if the queue can't be read."""
+    """Count the messages of a failed queue that a file also has, unchanged or as they were restored
+    earlier; None if the queue can't be read."""
     try:
         return there_already(failed, messages, exchanges)
     except RedriveError as error:

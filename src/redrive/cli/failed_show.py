@@ -1,4 +1,4 @@
-"""`redrive failed show`: one failed message in full."""
+"""`redrive failed show`: shows one failed message in full."""
 
 from typing import Annotated
 

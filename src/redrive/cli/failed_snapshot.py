@@ -25,7 +25,7 @@ def snapshot(
       redrive failed snapshot ucenter@user -o incident.parquet
     """
     printer = Printer(output)
-    Snapshot(file)  # a name that can't be is told before anything is read
+    Snapshot(file)  # reject an invalid name before reading anything
     opened = message_options.Source(printer, source, broker)
     count = opened.snapshot(file, message_options.filter_of(where, groups))
     printer.result({"source": opened.name, "file": str(file), "messages": count})

@@ -1,5 +1,5 @@
-"""What guards a requeue, on one machine and on Spark alike: its options, and what is printed and
-asked before anything is sent."""
+"""Guards of a requeue, on one machine and on Spark: their options, and what is printed and asked
+before anything is sent."""
 
 import sys
 from collections import Counter
@@ -84,7 +84,7 @@ _LEFT = (
     ),
     (
         Verdict.CONTRADICTED,
-        "what {they} {say} of {their} way back is contradicted",
+        "what {they} {say} about {their} way back is contradicted",
         "--to names a queue for {them}.",
     ),
     (
@@ -97,7 +97,7 @@ _LEFT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardOptions:
-    """The options that stop a requeue whose messages fail again."""
+    """Options that stop a requeue if its messages fail again."""
 
     canary: Canary = None
     watch: Watch = None
@@ -107,7 +107,7 @@ class GuardOptions:
 
     @property
     def guards(self) -> Guards:
-        """Return the guards that were asked for."""
+        """Guards that these options ask for."""
         return Guards(
             self.canary or 0,
             None if self.watch is None else duration_of(self.watch),
@@ -117,7 +117,7 @@ class GuardOptions:
 
 
 def tell_too_often(printer: Printer, count: int) -> None:
-    """Print how many messages stay because they were requeued too often, if there are any."""
+    """Print how many messages stay because they were requeued too often, if any."""
     if count:
         printer.say(
             f"{count_of(count, 'message')} not included: requeued {MOST_REDRIVES} times before. "
@@ -127,7 +127,7 @@ def tell_too_often(printer: Printer, count: int) -> None:
 
 
 def tell_left(printer: Printer, left: Mapping[Route, int]) -> None:
-    """Print how many messages stay because their way back is not sure, why, and what helps."""
+    """Print how many messages stay because their way back is not certain, why, and what helps."""
     for verdict, heading, remedy in _LEFT:
         routes = Counter({one: count for one, count in left.items() if one.verdict is verdict})
         if not routes:
@@ -151,8 +151,8 @@ def tell_left(printer: Printer, left: Mapping[Route, int]) -> None:
 
 
 def ask_unchecked(printer: Printer, left: Mapping[Route, int], *, yes: bool) -> bool:
-    """Ask whether messages go, too, whose way back the broker could not confirm; False if there are
-    none, or nobody is there to be asked."""
+    """Ask whether to include messages whose way back the broker could not confirm; return False if
+    there are none, or nobody can be asked."""
     unchecked = Counter({one: n for one, n in left.items() if one.verdict is Verdict.UNCHECKED})
     if not unchecked or yes or not sys.stdin.isatty():
         return False
@@ -170,7 +170,7 @@ def tell(printer: Printer, places: Sequence[MessageCounts]) -> None:
 def ask(
     printer: Printer, count: int, places: Sequence[MessageCounts], *, guarded: bool, yes: bool
 ) -> bool:
-    """Ask whether to requeue messages; return False if not."""
+    """Ask whether to requeue messages; return the answer."""
     question = f"Requeue {count_of(count, 'message')}?"
     nobody = _nobody_consumes(places)
     if not nobody:
@@ -186,7 +186,8 @@ def ask(
 
 
 def refused(printer: Printer, places: Sequence[MessageCounts], *, guarded: bool, yes: bool) -> bool:
-    """Return whether nothing can be sent, because nobody consumes and nobody is asked; say so."""
+    """Return whether a guarded requeue is refused because nobody consumes its queues and --yes
+    skips the question; print why."""
     nobody = _nobody_consumes(places)
     if not (nobody and guarded and yes):
         return False
@@ -199,6 +200,6 @@ def refused(printer: Printer, places: Sequence[MessageCounts], *, guarded: bool,
 
 
 def _nobody_consumes(places: Sequence[MessageCounts]) -> str:
-    """Return a sentence about the queues that nobody consumes; empty if there are none."""
+    """Return a sentence about the queues without consumers; empty if there are none."""
     unconsumed = [place.queue for place in places if place.is_unconsumed]
     return f"Nobody consumes {', '.join(unconsumed)}" if unconsumed else ""

@@ -1,5 +1,4 @@
-"""The options that say whether a command may answer from what the last look has found, and what is
-said and kept because of them."""
+"""Options for answering from an earlier look, and the step that keeps a look's result for later."""
 
 import functools
 import os
@@ -18,13 +17,14 @@ from redrive.failures.index import MOST_BYTES
 from redrive.failures.look import CachePolicy, Keep
 from redrive.topology.durations import duration_of
 
-_KEEPING = "keeping them for the next question"
+_KEEPING = "keeping the messages for the next question"
 _OFF = "off"
 _MEBIBYTE = 1024 * 1024
 Fresh = Annotated[
     bool,
     typer.Option(
-        "--fresh", help="Look at the queue itself, also where a look is young enough to answer."
+        "--fresh",
+        help="Look at the queue itself, even if an earlier look is recent enough to answer.",
     ),
 ]
 Age = Annotated[
@@ -33,24 +33,24 @@ Age = Annotated[
         "--index",
         envvar=environment.INDEX_VARIABLE,
         metavar="AGE|off",
-        help="How old a look may be to answer from what it found: 15m, 2h. With off, nothing is "
-        "answered from it, and nothing kept.",
+        help="How old an earlier look may be for its result to be used: 15m, 2h. With off, no "
+        "result is used or kept.",
     ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexOptions:
-    """The options that say whether a command answers from the index."""
+    """Options that say whether a command may answer from the index."""
 
     fresh: Fresh = False
     index: Age = "15m"
     to_do: list[Callable[[], None]] = field(default_factory=list, init=False, compare=False)
-    """What is done once the command has printed its answer."""
+    """What to do after the command has printed its answer."""
 
     @property
     def most_age(self) -> timedelta | None:
-        """How old a look may be that answers; None where nothing is kept either."""
+        """Maximum age of a look that may answer; None if nothing is kept either."""
         if self.index.strip().lower() == _OFF:
             return None
         try:
@@ -62,7 +62,7 @@ class IndexOptions:
             ) from error
 
     def recall(self, printer: Printer) -> CachePolicy | None:
-        """Return how an earlier look may answer; None where none may, and none is kept."""
+        """Return how an earlier look may answer; None if none may, and nothing is kept."""
         most_age = self.most_age
         if most_age is None:
             return None
@@ -75,11 +75,11 @@ class IndexOptions:
 
 
 def _keep(printer: Printer, keep: Keep) -> None:
-    """Keep what a look has found; say so if that can't be."""
+    """Keep what a look has found; print a note if that fails."""
     with printer.bar() as bar:
         try:
             problem = keep(
-                lambda count: bar.show("keeping them for the next question", count, None)
+                lambda count: bar.show("keeping the messages for the next question", count, None)
             )
         except KeyboardInterrupt:
             problem = "interrupted"
@@ -88,8 +88,8 @@ def _keep(printer: Printer, keep: Keep) -> None:
 
 
 def answered(command: Callable[..., None]) -> Callable[..., None]:
-    """Have a command keep what a look has found once its answer is printed. It has an argument
-    `index`."""
+    """Decorate a command that has an argument `index`, so that it keeps what a look has found after
+    printing its answer."""
 
     @functools.wraps(command)
     def call(**given: object) -> None:
@@ -106,7 +106,7 @@ def answered(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _most_bytes() -> int:
-    """How much may be kept, as the environment says it."""
+    """Return how many bytes may be kept, according to the environment."""
     text = os.environ.get(environment.INDEX_SIZE_VARIABLE)
     if not text:
         return MOST_BYTES

@@ -1,4 +1,4 @@
-"""What Ctrl-C does to a command that has something to finish first, or runs until then."""
+"""Handling of Ctrl-C in commands that have something to finish first, or that run until then."""
 
 import signal
 import threading
@@ -9,7 +9,7 @@ from types import FrameType
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second one interrupts at once."""
+    """Yield an event that the first Ctrl-C sets; the second one interrupts at once."""
     cancel = threading.Event()
 
     def on_signal(_: int, __: FrameType | None) -> None:
@@ -29,7 +29,7 @@ def interruptible() -> Iterator[threading.Event]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set; a second one of them interrupts."""
+    """Yield an event that Ctrl-C or SIGTERM sets; a second signal interrupts at once."""
     ended = threading.Event()
 
     def end(_: int, __: FrameType | None) -> None:

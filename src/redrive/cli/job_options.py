@@ -1,4 +1,4 @@
-"""The options that name a job and the journal it is in."""
+"""Options that name a job and its journal."""
 
 import os
 from dataclasses import dataclass, replace
@@ -69,15 +69,15 @@ Reason = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedJobOptions(BrokerOptions):
-    """The options that say where a job's broker is, and its exchange family, if that is not the one
-    that the journal has."""
+    """Options for the broker of a recorded job, and for an exchange family other than the recorded
+    one."""
 
     exchange: JobExchange = None
     retry_suffix: JobRetrySuffix = None
     failed_suffix: JobFailedSuffix = None
 
     def over(self, own: ExchangeFamily) -> ExchangeFamily:
-        """Return a job's own exchange family, with each part that an option names instead."""
+        """Return a job's exchange family, with the parts that options override."""
         return replace(
             own,
             main=own.main if self.exchange is None else self.exchange,
@@ -87,8 +87,8 @@ class RecordedJobOptions(BrokerOptions):
 
 
 def opened_journal(printer: Printer, file: Path | None, url: str) -> Journal:
-    """Return the journal that is shared at a broker, which is told of on stderr where it can't
-    be."""
+    """Return the journal that is shared at a broker; if it can't be shared, a note on stderr says
+    so."""
     age = os.environ.get(environment.JOURNAL_AGE_VARIABLE)
     kept = duration_of(age, environment.JOURNAL_AGE_VARIABLE) if age else DEFAULT_MAX_AGE
     bodies = os.environ.get(environment.JOURNAL_BODIES_VARIABLE) or "yes"
@@ -107,12 +107,10 @@ def opened_journal(printer: Printer, file: Path | None, url: str) -> Journal:
 
 
 def tell_unread(printer: Printer, journal: Journal) -> None:
-    """Print how much of the shared journal can't be read, if any can't."""
+    """Print how many entries of the shared journal can't be read, if any."""
     unreadable, newer = journal.unread()
     if unreadable:
-        printer.note(
-            f"{_entries(unreadable)} of the shared journal can't be read, and count for nothing."
-        )
+        printer.note(f"{_entries(unreadable)} of the shared journal can't be read and are ignored.")
     if newer:
         printer.note(
             f"{_entries(newer)} of the shared journal can't be read by this version of redrive: a "
@@ -125,7 +123,7 @@ def _entries(number: int) -> str:
 
 
 def json_of(job: JobRecord) -> dict[str, object]:
-    """Return a job as JSON values, a requeue with what became of its messages."""
+    """Return a job as JSON values; a requeue has the outcome of its messages too."""
     if job.kind != "requeue":
         return job.as_json()
     return {

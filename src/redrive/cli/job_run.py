@@ -1,5 +1,4 @@
-"""Runs a job that requeues messages, and reports it: what `failed requeue` and `jobs resume`
-share."""
+"""Runs a requeue job and reports it, for `failed requeue`, `jobs resume` and `jobs approve`."""
 
 from collections.abc import Callable
 
@@ -31,8 +30,8 @@ _NO_PLACE = dict.fromkeys(WayBack._fields)
 
 
 def failed_queue_of(printer: Printer, job: JobRecord, broker: RecordedJobOptions) -> FailedQueue:
-    """Return the job's failed queue, with the exchange family that the job was begun with; each
-    part of it that an option names instead."""
+    """Return the job's failed queue, with the exchange family that the job was started with, except
+    for the parts that options override."""
     family = job.family
     if family is None:
         family = ExchangeFamily()
@@ -51,7 +50,7 @@ def failed_queue_of(printer: Printer, job: JobRecord, broker: RecordedJobOptions
 
 
 def places_of(failed: FailedQueue, queue: str | None, plan: Plan) -> list[MessageCounts]:
-    """Return what is in the queues that messages go to, and who consumes them."""
+    """Return the message counts and consumers of the queues that messages go to."""
     if queue is not None:
         return [whereabouts_of(failed, queue)]
     judge = plan.direction.judge
@@ -59,7 +58,7 @@ def places_of(failed: FailedQueue, queue: str | None, plan: Plan) -> list[Messag
 
 
 def where_to(plan: Plan) -> str:
-    """Return in words where messages go."""
+    """Return where messages go, as text."""
     if len(plan.ways) == 1:
         return in_one_line(str(next(iter(plan.ways))))
     return f"{len(plan.ways):,} queues"
@@ -72,8 +71,8 @@ def run_job(
     plan: Plan,
     run: Callable[..., Job],
 ) -> None:
-    """Run a job to its end and print what became of it. Exit with 130 after Ctrl-C, and with 1 if
-    some messages could not be sent or looked at."""
+    """Run a job to its end and print the result. Exit with 130 after Ctrl-C, and with 1 if some
+    messages could not be sent or looked at, or if the job was stopped."""
     with interruptible() as cancel, printer.progress("requeueing", plan.count) as done:
         job = run(
             on_progress=lambda so_far: done(so_far.requeued),
@@ -113,7 +112,7 @@ def tell_failed_again(printer: Printer, failed: FailedQueue, job: JobRecord) -> 
 
 
 def json_of(queue: str, plan: Plan, job: Job | None) -> dict[str, object]:
-    """Return what a job plans and did, as JSON values; without a job, what it would do."""
+    """Return what a job planned and did, as JSON values; without a job, what it would do."""
     done = job or RequeueReport(job="")
     return {
         "queue": queue,

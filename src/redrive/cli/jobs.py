@@ -1,4 +1,4 @@
-"""`redrive jobs`: the commands that work on the journal of jobs."""
+"""`redrive jobs`: commands for the journal of jobs."""
 
 from redrive.cli.lazy_group import CommandEntry, lazy_group
 
@@ -15,19 +15,19 @@ app = lazy_group(
             "redrive.cli.jobs_resume:resume", "Resume a job that was interrupted or stopped."
         ),
         "stop": CommandEntry(
-            "redrive.cli.jobs_stop:stop", "Stop a requeue that somebody runs, on whatever machine."
+            "redrive.cli.jobs_stop:stop", "Stop a running requeue, on any machine."
         ),
         "approve": CommandEntry(
             "redrive.cli.jobs_approve:approve",
-            "Approve a job that somebody else has asked for, and run it.",
+            "Approve a job that somebody else asked for, and run it.",
         ),
         "decline": CommandEntry(
             "redrive.cli.jobs_decline:decline",
-            "Decline a job that somebody has asked for: nothing of it is ever sent.",
+            "Decline a job that somebody asked for, so that it never runs.",
         ),
         "forget": CommandEntry(
             "redrive.cli.jobs_forget:forget",
-            "Forget a job that nobody runs: it is not listed, and is never resumed.",
+            "Forget a job that nobody runs: it is no longer listed or resumed.",
         ),
         "originals": CommandEntry(
             "redrive.cli.jobs_originals:originals",

@@ -1,4 +1,4 @@
-"""`redrive jobs approve`: approves and runs a job that somebody else has asked for."""
+"""`redrive jobs approve`: approves and runs a job that somebody else asked for."""
 
 from functools import partial
 from typing import Annotated
@@ -25,8 +25,8 @@ def approve(
             "--digest",
             metavar="TEXT",
             show_default=False,
-            help="The digest of the order that you have seen, as jobs show prints it. Without a "
-            "terminal it is needed.",
+            help="The digest of the order that you have seen, as jobs show prints it. Required "
+            "without a terminal.",
         ),
     ] = None,
     yes: options.Yes = False,
@@ -34,12 +34,12 @@ def approve(
     broker: job_options.RecordedJobOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """Approve a job that somebody else has asked for, and run it.
+    """Approve a job that somebody else asked for, and run it.
 
-    It sends the very messages that were asked for, or none: the failed queue is looked at first.
-    Who has asked can't approve: you need a broker account of your own. On a terminal the whole
-    order is shown first. A script says with --digest which order it approves: another one under the
-    same id is refused.
+    It sends exactly the messages that were asked for, or none: it looks at the failed queue first.
+    Whoever asked for the job can't approve it: you need a broker account of your own. At a
+    terminal, the whole order is shown first. A script names the order that it approves with
+    --digest; a different order under the same id is refused.
 
     \b
     Example:

@@ -15,9 +15,10 @@ def decline(
     broker: options.BrokerOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """Decline a job that somebody has asked for: nothing of it is ever sent.
+    """Decline a job that somebody asked for, so that it never runs.
 
-    Who has asked may withdraw it so. To send the messages after all, it has to be asked for again.
+    Whoever asked for a job can withdraw it this way. To send the messages after all, ask for a new
+    job.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`redrive jobs forget`: leaves out a job that nobody runs."""
+"""`redrive jobs forget`: takes a job that nobody runs off the list."""
 
 from redrive.cli import job_options, options
 from redrive.cli.output import OutputFormat, Printer
@@ -14,10 +14,10 @@ def forget(
     broker: options.BrokerOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """Forget a job that nobody runs: it is not listed, and is never resumed.
+    """Forget a job that nobody runs: it is no longer listed or resumed.
 
-    For a job that no machine has begun, or whose machine is gone. Messages are not touched, and
-    `jobs show` still shows it. A job that somebody runs is stopped instead: redrive jobs stop.
+    This is for a job that no machine has begun, or whose machine is gone. Messages are not touched,
+    and `jobs show` still shows the job. To end a job that is running, use redrive jobs stop.
 
     \b
     Example:

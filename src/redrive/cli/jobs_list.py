@@ -1,4 +1,4 @@
-"""`redrive jobs list`: the jobs of the journal."""
+"""`redrive jobs list`: lists the jobs in the journal."""
 
 from typing import Annotated
 
@@ -34,7 +34,7 @@ def list_(
 ) -> None:
     """List everybody's jobs on a broker, newest first.
 
-    They are read from the journal at the broker; if it can't be read, a note says so, and the jobs
+    They are read from the journal at the broker. If it can't be read, a note says so, and the jobs
     of the local file are listed.
 
     \b

@@ -1,4 +1,5 @@
-"""`redrive jobs originals`: writes what a job has changed to a file, as it was before."""
+"""`redrive jobs originals`: writes the messages that a job changed to a file, as they were
+before."""
 
 from pathlib import Path
 from typing import Annotated

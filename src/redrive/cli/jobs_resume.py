@@ -27,7 +27,7 @@ def resume(
             "--unknown",
             show_default=False,
             help="What to do if the outcome of some of the canary is unknown when the watch ends. "
-            "Default: what the job was begun with.",
+            "Default: what the job was started with.",
         ),
     ] = None,
     *,
@@ -62,7 +62,7 @@ def resume(
         job = failed.job(record.id, opened)
         order = job.order
         if order.function is not None:
-            # The journal may be somebody else's, and to import is to run.
+            # The journal may be somebody else's, and importing a module runs it.
             printer.note(
                 f"Job {job.id} changes bodies by the function {order.function}: its module will be "
                 "imported and run."

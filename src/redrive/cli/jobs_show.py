@@ -1,4 +1,4 @@
-"""`redrive jobs show`: one job, and what became of its messages."""
+"""`redrive jobs show`: shows one job, and what became of its messages."""
 
 from typing import Any, cast
 
@@ -24,11 +24,11 @@ _DONE = {
     "spark restore": "restored",
     "spark discard": "discarded",
 }
-"""What a kind of job did with the messages that the journal counts as sent."""
+"""What each kind of job did with the messages that the journal counts as sent."""
 _WHY_THEY_STAY = {
     "requeued_too_often": "were requeued too often",
     "no_way_back": "do not say which queue they failed in",
-    "contradicted": "say something of their way back that the broker contradicts",
+    "contradicted": "name a way back that the broker contradicts",
     "unchecked": "have a way back that the broker could not confirm",
 }
 _CAUSES_SHOWN = 5
@@ -64,7 +64,7 @@ def show(
 
 
 def tell(printer: Printer, job: JobRecord) -> None:
-    """Print what the journal has of a job, and all that its order says."""
+    """Print what the journal records about a job, including its whole order."""
     for name, value in _facts(job):
         printer.say(f"{name:<13} {value}")
 
@@ -72,11 +72,11 @@ def tell(printer: Printer, job: JobRecord) -> None:
 def _brought_up_to_date(
     printer: Printer, journal: LocalJournal, record: JobRecord, failed: FailedQueue
 ) -> JobRecord:
-    """The job with what has become of its messages since it was asked last."""
+    """Return the job with the current outcome of its messages."""
     try:
         job = failed.job(record.id, journal)
         with showing(printer, source_of(failed).queue) as told:
-            # While the job runs it has the queue for itself.
+            # While the job runs, it holds the queue: don't wait for it.
             patience = 0.0 if record.state is State.RUNNING else None
             job.outcome(on_progress=told, patience=patience)
     except RedriveError as error:
@@ -88,7 +88,7 @@ def _brought_up_to_date(
 
 
 def _manner(job: JobRecord) -> list[tuple[str, str]]:
-    """Return the options that the job was begun with, as far as they were given."""
+    """Return the options that the job was started with."""
     if spark_command.is_on_spark(job):
         return _manner_on_spark(job)
     if job.kind != "requeue" or not job.order:
@@ -99,8 +99,8 @@ def _manner(job: JobRecord) -> list[tuple[str, str]]:
 
 
 def _manner_on_spark(job: JobRecord) -> list[tuple[str, str]]:
-    """Return how a job on Spark was asked for. What another's journal says of it is not checked: it
-    is shown, and no more."""
+    """Return the options of a job on Spark. What another user's journal says is not validated, only
+    shown."""
     facts = [("run", spark_command.run_of(job)), ("exchanges", _exchanges_of(job))]
     for name in ("to", "via", "rate", "patch", "transform", "force"):
         value = job.order.get(name)
@@ -115,8 +115,8 @@ def _exchanges_of(job: JobRecord) -> str:
 
 
 def _plan_of(job: JobRecord) -> list[tuple[str, str]]:
-    """Return what the job was to send, by cause, and what was to stay. Whoever may write to the
-    journal may have made it up."""
+    """Return what the job was to send, by cause, and what was to stay. Anyone who can write to the
+    journal may have forged it."""
     plan = cast("dict[str, Any]", job.plan)
     causes = [one for one in _list(plan.get("causes")) if isinstance(one, dict)]
     shown = [
@@ -133,7 +133,7 @@ def _plan_of(job: JobRecord) -> list[tuple[str, str]]:
         ]
     not_meant = _count_in(plan, "not_meant")
     return shown + (
-        [("", f"{not_meant:,} others that the filter does not mean")] if not_meant else []
+        [("", f"{not_meant:,} others that do not match the filter")] if not_meant else []
     )
 
 
@@ -153,7 +153,7 @@ def _list(found: object) -> list[Any]:
 
 
 def _facts(job: JobRecord) -> list[tuple[str, str]]:
-    # Of other jobs than a requeue on one machine, nobody has checked what the journal says of it.
+    # Only the order of a requeue on one machine is validated; any other may hold anything.
     found = job.order.get("selection")
     selection = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     which = [f"where {selection['where']}"] if selection.get("where") else []

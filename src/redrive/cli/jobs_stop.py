@@ -1,4 +1,4 @@
-"""`redrive jobs stop`: stops a job that somebody runs."""
+"""`redrive jobs stop`: stops a running job."""
 
 from redrive.cli import job_options, options
 from redrive.cli.output import OutputFormat, Printer, count_of
@@ -14,10 +14,10 @@ def stop(
     broker: options.BrokerOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """Stop a requeue that somebody runs, on whatever machine.
+    """Stop a running requeue, on any machine.
 
-    It may run in a terminal or in a console. What is on its way is settled first, and the rest
-    stays where it is: `redrive jobs resume` goes on with it. The journal says who has stopped it.
+    It may run in a terminal or in a console. Messages in flight are settled first, and the rest
+    stays where it is: `redrive jobs resume` continues with it. The journal records who stopped it.
 
     \b
     Example:
@@ -26,7 +26,7 @@ def stop(
     printer = Printer(output)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         stop_job(opened, opened.job(id_))
-    # Read anew: whoever ran it has written down meanwhile how far it got.
+    # Read it again: the process that ran it has recorded meanwhile how far it got.
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         stopped = opened.job(id_)
     printer.result(job_options.json_of(stopped))

@@ -1,5 +1,5 @@
-"""Groups of commands whose modules are imported when a command is called, and not before: listing
-commands, completing a word or running another command costs nothing of them."""
+"""Command groups that import a command's module only when it is called: listing commands,
+completing a word or running another command costs nothing."""
 
 import importlib
 from collections.abc import Mapping
@@ -16,21 +16,21 @@ class CommandEntry(NamedTuple):
     """A command or a group, as it is listed.
 
     Args:
-        place: where it is, as `module:name`; a function, or the `typer.Typer` of a group.
-        summary: the line that the list shows. It is the first sentence of the command's own help.
+        place: its location, as `module:name`; a function, or the `typer.Typer` of a group.
+        summary: the line in the list, which is the first sentence of the command's own help.
     """
 
     place: str
     summary: str
 
     def load(self) -> object:
-        """Import its module and return what is there."""
+        """Import its module and return the command."""
         module, _, name = self.place.partition(":")
         return getattr(importlib.import_module(module), name)
 
 
 class LazyGroup(TyperGroup):
-    """A group that knows its commands by name and summary until one is called."""
+    """A group that knows only the names and summaries of its commands until one is called."""
 
     listed: ClassVar[Mapping[str, CommandEntry]] = {}
 
@@ -42,7 +42,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(
         self, ctx: object, args: list[str]
     ) -> "tuple[str | None, Command | None, list[str]]":
-        """Find the command that the words name, and import it."""
+        """Find the command that the arguments name, and import it."""
         name, command, rest = super().resolve_command(cast("Any", ctx), args)
         if name is None or command is None:
             return name, command, rest
@@ -50,7 +50,8 @@ class LazyGroup(TyperGroup):
 
 
 def lazy_group(help_text: str, commands: Mapping[str, CommandEntry]) -> typer.Typer:
-    """Return a group of these commands, which prints its help when it is called alone."""
+    """Return a group of these commands, which prints its help when it is called without a
+    command."""
 
     class _Group(LazyGroup):
         listed = commands
@@ -72,8 +73,8 @@ def _show_help(context: typer.Context) -> None:
 
 
 def _command_of(name: str, found: object) -> "Command":
-    """The click command of a function or a group."""
-    # A host of its own: a group alone would get the options that install completion.
+    """Return the click command of a function or a group."""
+    # In a host app: a group by itself would get typer's options to install completion.
     host = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     host.callback()(_nothing)
     if isinstance(found, typer.Typer):

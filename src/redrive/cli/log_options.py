@@ -1,4 +1,4 @@
-"""What commands that run until they are stopped log, and how."""
+"""Logging options of commands that run until they are stopped."""
 
 import logging
 import sys
@@ -13,14 +13,14 @@ _CLIENTS = frozenset({"pika", "httpx", "httpcore"})
 
 
 class LogFormat(StrEnum):
-    """How a log line looks."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class Level(StrEnum):
-    """How much is logged."""
+    """The least severe level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -43,7 +43,7 @@ def log_to_stderr(level: Level, form: LogFormat) -> None:
     """Log to standard error, without the lines of client libraries."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
-    # Of pika's debug lines there are dozens for each message, httpx has one for each request, and
-    # what goes wrong redrive says itself.
+    # pika logs dozens of debug lines for each message and httpx one for each request, and redrive
+    # reports errors itself.
     handler.addFilter(lambda record: record.name.partition(".")[0] not in _CLIENTS)
     logging.basicConfig(level=level.name, handlers=[handler])

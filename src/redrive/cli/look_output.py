@@ -1,5 +1,5 @@
-"""What a command prints while it reads a failed queue: progress, who it waits for, and what it
-could not see."""
+"""Output of a command while it reads a failed queue: progress, who it waits for, and what it could
+not read."""
 
 import contextlib
 import time
@@ -22,14 +22,13 @@ from redrive.pubsub.reports import LookProgress, LookStage
 T = TypeVar("T")
 
 _WORTH_A_WORD = 2.0
-"""Seconds of waiting for somebody else after which a note says for whom, if no bar says it."""
+"""Seconds of waiting for somebody else after which a note says for whom, unless a bar shows it."""
 
 Begun = Callable[[LookProgress], None]
 
 
 def held_by_others(name: str, held: int | None, consequence: str) -> str:
-    """Return a sentence about the messages of a queue that somebody else holds; empty if there are
-    none."""
+    """Return a sentence about the messages that somebody else holds; empty if there are none."""
     if held == 0:
         return ""
     many = "an unknown number of messages" if held is None else count_of(held, "message")
@@ -38,7 +37,7 @@ def held_by_others(name: str, held: int | None, consequence: str) -> str:
 
 
 class LookOutput:
-    """Shows how far a look at failed messages is."""
+    """The progress display of a look."""
 
     def __init__(self, printer: Printer, name: str, bar: ProgressBar, begun: Begun) -> None:
         self._printer = printer
@@ -52,7 +51,7 @@ class LookOutput:
 
     @property
     def is_seen(self) -> bool:
-        """Whether people are shown how far it is."""
+        """Whether the progress is visible."""
         return self._bar.is_seen
 
     def show_lines(self, lines: Sequence[str]) -> None:
@@ -60,7 +59,7 @@ class LookOutput:
         self._bar.show_lines(lines)
 
     def told(self, progress: LookProgress) -> None:
-        """Show it."""
+        """Show the progress."""
         match progress.stage:
             case LookStage.WAITING:
                 self._wait_for(progress.holder)
@@ -121,7 +120,8 @@ def showing(
     begun: Begun = lambda _: None,
     on_shown: OnShown = lambda _: None,
 ) -> Iterator[OnLook]:
-    """Give what is to be told how far a look is; it has a bar if it takes longer than a moment."""
+    """Yield a callback for the progress of a look; a bar appears if it takes longer than a
+    moment."""
     with printer.bar() as bar:
         output = LookOutput(printer, name, bar, begun)
         on_shown(output)
@@ -140,8 +140,8 @@ def asked(
     patience: float | None = None,
     on_shown: OnShown = lambda _: None,
 ) -> tuple[T, Look]:
-    """Return what a question finds in a look at failed messages, and the look. What could not be
-    read is said, and whether an earlier look has answered."""
+    """Return the answer to a question about a look at failed messages, and the look. Notes say what
+    could not be read, and whether an earlier look has answered."""
     with showing(printer, name, begun, on_shown) as told:
         answer, look = answer_of(
             source, question, look_at, recall=recall, on_progress=told, patience=patience
@@ -159,7 +159,7 @@ def tell_missing(printer: Printer, name: str, missing: int | None) -> None:
 
 
 def in_words_of_before(look: Look) -> str:
-    """Return a sentence about an earlier look that answers."""
+    """Return a sentence about the earlier look that has answered."""
     assert look.as_of is not None
     now = ""
     if look.depth_problem:
@@ -175,13 +175,13 @@ def in_words_of_before(look: Look) -> str:
 
 
 def _when(moment: datetime) -> str:
-    """Return a time in words, with the day if that is another one."""
+    """Return a time as text, with the date unless it is today."""
     is_today = moment.astimezone(UTC).date() == datetime.now(UTC).date()
     return f"{moment.astimezone(UTC):{'%H:%M:%S' if is_today else '%Y-%m-%d %H:%M:%S'}} UTC"
 
 
 def _ago(seconds: float) -> str:
-    """Return how long ago something was, in words."""
+    """Return an age in seconds as text, such as `2 hours ago`."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:
             return f"{count_of(int(seconds // size), unit)} ago"
@@ -189,7 +189,7 @@ def _ago(seconds: float) -> str:
 
 
 def check_read(name: str, looked_at: int, missing: int | None, chosen: int | None = None) -> None:
-    """Check that a command that acts has read something to act on."""
+    """Check that a command that changes something has read messages to act on."""
     if missing == 0:
         return
     if not looked_at:
@@ -202,7 +202,7 @@ def check_read(name: str, looked_at: int, missing: int | None, chosen: int | Non
 
 
 def planned(printer: Printer, failed: FailedQueue, order: Order) -> Plan:
-    """Return what an order would send. What could not be read is said."""
+    """Return what an order would send; print what could not be read."""
     name = source_of(failed).queue
     with showing(printer, name) as told:
         plan = plan_order(failed, order, on_progress=told)
@@ -212,7 +212,7 @@ def planned(printer: Printer, failed: FailedQueue, order: Order) -> Plan:
 
 
 def chosen_by_id(printer: Printer, failed: FailedQueue, ids: list[str]) -> list[FailedMessage]:
-    """Return the messages of a failed queue that these ids name, for a command that acts on
+    """Return the messages of a failed queue that have these ids, for a command that acts on
     them."""
     name = source_of(failed).queue
     found, look = asked(printer, failed, name, lambda look: look.all_named(ids))

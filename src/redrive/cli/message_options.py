@@ -1,5 +1,5 @@
-"""The options that say which failed messages a command works on: a queue or a file, and a filter
-or groups."""
+"""Options that say which failed messages a command works on: a queue or a file, and a filter or
+groups."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -68,8 +68,8 @@ LookAt = Annotated[
 
 
 def failed_queue_of(printer: Printer, queue: str, broker: SourceOptions) -> FailedQueue:
-    """Return the failed queue of a subscription, or the dead-letter queue, that people have named;
-    say which, if redrive did not make it."""
+    """Return the failed queue of a subscription, or the dead-letter queue of this name; print a
+    note if redrive did not make it."""
     failed = FailedQueue(
         broker.url,
         queue,
@@ -88,7 +88,7 @@ def failed_queue_of(printer: Printer, queue: str, broker: SourceOptions) -> Fail
 
 
 def filter_of(where: str | None, groups: list[str] | None) -> Filter:
-    """Return the filter that these options make."""
+    """Return the filter for these options."""
     return Filter(where, groups=tuple(groups or ()))
 
 
@@ -109,7 +109,7 @@ class Source:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is a queue that has no message, nor has somebody else one of it."""
+        """Whether it is a queue without messages, including those that somebody else holds."""
         count = self._source.count() if isinstance(self._source, FailedQueue) else None
         return count is not None and count.messages == 0 and count.held == 0
 
@@ -122,7 +122,7 @@ class Source:
         index: IndexOptions | None = None,
         on_shown: OnShown = lambda _: None,
     ) -> tuple[T, Look]:
-        """Return what a question finds in a look at its messages, and the look."""
+        """Return the answer to a question about a look at its messages, and the look."""
 
         def begun(progress: LookProgress) -> None:
             if by_time and progress.wanted < progress.total:
@@ -144,13 +144,13 @@ class Source:
         )
 
     def snapshot(self, file: Path, filter_: Filter) -> int:
-        """Copy those of its messages that a filter means to a file; return how many."""
+        """Copy the messages that match a filter to a file; return how many."""
         with showing(self._printer, self.name) as told:
             return self._source.snapshot(file, filter_, on_progress=told)
 
 
 def check_groups(groups: Iterable[str] | None, matching: int, source: str) -> None:
-    """Check that a group that somebody named is there."""
+    """Check that messages were found, if groups were named."""
     named = list(groups or ())
     if named and not matching:
         which = f"group {named[0]}" if len(named) == 1 else f"one of the groups {', '.join(named)}"

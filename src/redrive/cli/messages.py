@@ -1,4 +1,4 @@
-"""A failed message as JSON values and as words: the one form that every command prints."""
+"""Failed messages as JSON values and as text, in the one form that every command prints."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from redrive.redaction import in_one_line
 from redrive.topology import headers
 
 SHORT_ID = 8
-"""How much of an id a table shows: enough to tell some thousand random ones apart."""
+"""Length of an id in a table: enough to tell thousands of random ids apart."""
 
 _TOLD_APART = frozenset(
     {
@@ -36,8 +36,8 @@ _TOLD_APART = frozenset(
         "timestamp",
     }
 )
-"""The headers and properties that `tell` prints in words, and the counts of deliveries, which grow
-with each look."""
+"""Headers and properties that `tell` prints elsewhere, and delivery counts, which grow with each
+look."""
 
 _SHORTEST_ERROR, _SHORTEST_KEY = 24, 12
 
@@ -52,12 +52,12 @@ COLUMNS = (
 
 
 _WIDE = 100
-"""From so many columns on, a table has room for the year and the seconds."""
+"""Number of columns from which a table has room for the year and the seconds."""
 
 
 def row_of(message: FailedMessage, *, is_narrow: bool = False) -> list[str | Cell]:
-    """Return a message as a row of a table with `COLUMNS`; the time is shorter where a terminal is
-    narrow, so that more of the error is seen."""
+    """Return a message as a row of a table with `COLUMNS`; on a narrow terminal the time is
+    shorter, to leave more room for the error."""
     return [
         message.failure_id[:SHORT_ID],
         moment_of(message.failed_at, short=is_narrow),
@@ -69,18 +69,18 @@ def row_of(message: FailedMessage, *, is_narrow: bool = False) -> list[str | Cel
 
 
 def table(printer: Printer, shown: Sequence[FailedMessage]) -> None:
-    """Print messages as a table, for people."""
+    """Print messages as a table."""
     rows = [row_of(message, is_narrow=is_narrow(printer)) for message in shown]
     printer.table(COLUMNS, rows)
 
 
 def is_narrow(printer: Printer) -> bool:
-    """Return whether tables are printed to a terminal without room for whole times."""
+    """Return whether tables go to a terminal without room for full times."""
     return printer.width is not None and printer.width < _WIDE
 
 
 def tell_shared_ids(printer: Printer, count: int) -> None:
-    """Say how many failure ids are shared by messages that differ, if any."""
+    """Print how many failure ids are shared by messages that differ, if any."""
     if count:
         what = "failure id is" if count == 1 else "failure ids are"
         printer.say(
@@ -139,8 +139,8 @@ def properties_of(message: FailedMessage) -> dict[str, object]:
 
 
 def error_of(message: FailedMessage, *, short: bool = False) -> str:
-    """Return the error in words, without the module of its class if it has to be short; a dash if
-    none is recorded."""
+    """Return the error as text, or a dash if none is recorded; if short, without the module of the
+    error's class."""
     kind = (
         message.error_type.rpartition(".")[2]
         if message.error_type and short
@@ -150,13 +150,14 @@ def error_of(message: FailedMessage, *, short: bool = False) -> str:
 
 
 def moment_of(moment: datetime | None, *, short: bool = False) -> str:
-    """Return a time for people, to the second, UTC; without the year and the seconds if short."""
+    """Return a time as text, in UTC and to the second; if short, without the year and the
+    seconds."""
     form = "%m-%d %H:%M" if short else "%Y-%m-%d %H:%M:%S"
     return "–" if moment is None else moment.astimezone(UTC).strftime(form)
 
 
 def size_of(size: float) -> str:
-    """Return a number of bytes for people."""
+    """Return a number of bytes as text, such as `1.5 MiB`."""
     for unit in ("B", "KiB"):
         if size < 1024:
             return f"{size:.0f} {unit}"
@@ -165,8 +166,8 @@ def size_of(size: float) -> str:
 
 
 def _words_of(value: object) -> str:
-    """A value for people, as it stands behind a colon: a list has a line for each of its items, and
-    lines of a text are indented."""
+    """Return a value as text to follow a colon: a list has a line for each item, and the lines of a
+    text are indented."""
     match value:
         case str():
             return " " + value.replace("\n", "\n    ")
@@ -181,7 +182,7 @@ def _iso(moment: datetime | None) -> str | None:
 
 
 def tell(printer: Printer, message: FailedMessage) -> None:
-    """Print a message in full, for people."""
+    """Print a message in full."""
     for name, value in _facts(message):
         printer.say(f"{name:<14}{in_one_line(value)}")
     printer.say("\nRoute", "bold")

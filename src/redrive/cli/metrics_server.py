@@ -1,5 +1,5 @@
-"""What a running worker or exporter serves over HTTP: `/metrics` for Prometheus, `/health` and
-`/ready` for whatever keeps it running."""
+"""HTTP server of a running worker or exporter: `/metrics` for Prometheus, `/health` and `/ready`
+for what keeps it running."""
 
 import contextlib
 import errno
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _EXAMPLE = "Give one such as :9464, 127.0.0.1:9464 or [::1]:9464."
 _ANOTHER_PORT = "Give another port, or stop what listens there."
-_ANOTHER_HOST = "Give an address of this machine, or none for every interface: --metrics :9464."
+_ANOTHER_HOST = "Give an address of this machine, or no host for every interface: --metrics :9464."
 _REQUEST_SECONDS = 10.0
-"""How long a client may take for its request and for taking the answer."""
+"""How long a client may take to send its request and to receive the answer."""
 _MOST_AT_ONCE = 32
 
 
@@ -33,7 +33,7 @@ logger = logging.getLogger("redrive")
 
 
 class MetricsAddress(NamedTuple):
-    """Where to listen; an empty host stands for every interface."""
+    """An address to listen on; an empty host stands for every interface."""
 
     host: str
     port: int
@@ -43,7 +43,7 @@ _Request = socket.socket | tuple[bytes, socket.socket]
 
 
 def place_of(text: str) -> MetricsAddress:
-    """The place in a text such as `:9464`, `127.0.0.1:9464` or `[::1]:9464`."""
+    """Return the address in a text such as `:9464`, `127.0.0.1:9464` or `[::1]:9464`."""
     host, separator, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     if (
@@ -52,7 +52,7 @@ def place_of(text: str) -> MetricsAddress:
         or not 0 <= int(port) < 65536
         or is_bracketed != (":" in host)
     ):
-        raise ConfigurationError(f"{text!r} is no host and port to serve metrics at", _EXAMPLE)
+        raise ConfigurationError(f"{text!r} is not a host and port to serve metrics at", _EXAMPLE)
     return MetricsAddress(host[1:-1] if is_bracketed else host, int(port))
 
 
@@ -62,7 +62,7 @@ def serving(
     subscribers: Sequence["Subscriber | AsyncSubscriber"],
     management_url: str | None = None,
 ) -> Iterator[int]:
-    """Measures, and serves what was measured, for as long as the block; gives the port."""
+    """Measure, and serve the metrics, for the duration of the block; yield the port."""
     scrape, meter_provider = probes.measuring("--metrics")
     try:
         if management_url is not None:
@@ -88,7 +88,7 @@ def serving(
 def serving_pages(
     place: MetricsAddress, pages: Mapping[str, Callable[[], Answer]]
 ) -> Iterator[int]:
-    """Serves pages for as long as the block; gives the port."""
+    """Serve pages for the duration of the block; yield the port."""
     try:
         server = _Server(place, _handler_for(pages))
     except OSError as error:
@@ -107,7 +107,8 @@ def serving_pages(
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each of a few clients at a time, none of which can keep its thread."""
+    """A server with one thread per client, which limits how many clients there are and how long
+    they stay."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -117,12 +118,12 @@ class _Server(ThreadingHTTPServer):
         self.address_family = _family_of(place.host)
         self._places = threading.Semaphore(_MOST_AT_ONCE)
         self._begun: dict[socket.socket, float] = {}
-        """When each client that has a place came, the first one first."""
+        """When each client that is being served came, the first one first."""
         super().__init__((place.host, place.port), handler)
 
     def process_request(self, request: _Request, client_address: object) -> None:
-        """Gives a client a place; where there is none, the one that came first has to leave: a
-        probe must get in."""
+        """Serve a client. If there are too many, end the one that came first: a probe must get
+        in."""
         assert isinstance(request, socket.socket)
         while not self._places.acquire(blocking=False):
             _end(next(iter(list(self._begun)), None))
@@ -130,12 +131,11 @@ class _Server(ThreadingHTTPServer):
         self._begun[request] = time.monotonic()
         try:
             super().process_request(request, client_address)
-        except BaseException:  # there is no thread
+        except BaseException:  # no thread was started
             self._leaves(request)
             raise
 
     def process_request_thread(self, request: _Request, client_address: object) -> None:
-        """Serves a client."""
         assert isinstance(request, socket.socket)
         try:
             super().process_request_thread(request, client_address)
@@ -147,38 +147,38 @@ class _Server(ThreadingHTTPServer):
         self._places.release()
 
     def service_actions(self) -> None:
-        """Ends what takes too long; called every half second. A socket's own timeout begins again
-        with each byte."""
+        """End requests that take too long; called every half second. A socket's own timeout starts
+        again with each byte."""
         latest = time.monotonic() - _REQUEST_SECONDS
         for request, begun in list(self._begun.items()):
             if begun <= latest:
                 _end(request)
 
     def handle_error(self, request: _Request, client_address: object) -> None:
-        """Logs what is a defect; that a client has left is no news."""
+        """Log defects, but not that a client has disconnected."""
         if not isinstance(sys.exception(), OSError):
             logger.exception("a request for metrics could not be answered")
 
 
 def _end(request: socket.socket | None) -> None:
-    """Ends a connection; the thread that serves it sees its end."""
+    """Shut a connection down; the thread that serves it notices."""
     if request is not None:
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
 
 
 def _family_of(host: str) -> socket.AddressFamily:
-    """The kind of address that a host has: IPv4 where it has both."""
+    """Return the address family of a host: IPv4 if it has both."""
     found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return min((family for family, *_ in found), key=lambda family: family != socket.AF_INET)
 
 
 def _handler_for(pages: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answers GET, and logs nothing: a scrape each few seconds is no news."""
+        """A handler of GET requests, which logs nothing: there is a scrape every few seconds."""
 
         def version_string(self) -> str:
-            """What serves, and not which Python."""
+            """Return the name of the server, without the version of Python."""
             return "redrive"
 
         def do_GET(self) -> None:
@@ -186,7 +186,7 @@ def _handler_for(pages: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequ
             answer = (
                 page()
                 if page is not None
-                else Answer(404, TEXT, b"Here are /metrics, /health and /ready.\n")
+                else Answer(404, TEXT, b"The pages are /metrics, /health and /ready.\n")
             )
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
@@ -195,6 +195,6 @@ def _handler_for(pages: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequ
             self.wfile.write(answer.body)
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     return Handler

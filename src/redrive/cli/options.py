@@ -1,4 +1,4 @@
-"""What the commands share: which broker and exchange family they work with, and how they print."""
+"""Options that commands share: the broker, the exchange family, and the output format."""
 
 import functools
 import inspect
@@ -24,7 +24,7 @@ DEFAULT_EXCHANGE, DEFAULT_RETRY_SUFFIX, DEFAULT_FAILED_SUFFIX = (
 
 
 def _management_url(context: typer.Context, given: str | None) -> str | None:
-    # What stands on the command line is read before what the environment says.
+    # Options on the command line are processed before those from the environment.
     source = context.get_parameter_source("management_url")
     from_environment = source is not None and source.name == "ENVIRONMENT"
     url = context.params.get("url")
@@ -84,7 +84,7 @@ Rate = Annotated[
     typer.Option(
         "--rate",
         metavar="N/s",
-        help="How many messages a second, minute or hour at most: 200/s, 30/m, 500/h.",
+        help="The most messages to send per second, minute or hour: 200/s, 30/m, 500/h.",
         show_default=False,
     ),
 ]
@@ -120,22 +120,22 @@ Via = Annotated[
     bool,
     typer.Option(
         "--via",
-        help="Send each by the exchange and the key that it was first published with. Every queue "
-        "bound there gets a copy.",
+        help="Send each to the exchange, and with the routing key, that it was first published "
+        "with. Every queue bound there gets a copy.",
     ),
 ]
 Literal = Annotated[
     bool,
     typer.Option(
         "--literal",
-        help="Take QUEUE for the queue to read, though there is a subscription of this name.",
+        help="Read the queue QUEUE itself, even if there is a subscription of this name.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """The options that say where the broker is."""
+    """Options that say where the broker is."""
 
     management_url: ManagementUrl = None
     url: Url = DEFAULT_URL
@@ -143,7 +143,7 @@ class BrokerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyOptions(BrokerOptions):
-    """The options that say where the broker is, and which exchange family is meant on it."""
+    """Options that say where the broker is, and which exchange family to use there."""
 
     exchange: Exchange = DEFAULT_EXCHANGE
     retry_suffix: RetrySuffix = DEFAULT_RETRY_SUFFIX
@@ -151,22 +151,22 @@ class FamilyOptions(BrokerOptions):
 
     @property
     def family(self) -> ExchangeFamily:
-        """The exchange family."""
+        """Exchange family that these options name."""
         return ExchangeFamily(self.exchange, self.retry_suffix, self.failed_suffix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(FamilyOptions):
-    """The options that say where the broker is, and which of its queues a name stands for."""
+    """Options that say where the broker is, and which of its queues a name refers to."""
 
     literal: Literal = False
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes an object of options, such as `BrokerOptions`, these options.
+    """Give a command the single options of each parameter that is an object of options.
 
-    For typer, which knows single parameters only, each field of the object becomes one, at the
-    object's place in the help; the command gets the object.
+    typer only knows single parameters, so each field of the object becomes one, at the object's
+    place in the help. The command itself still gets the object, such as `BrokerOptions`.
     """
     signature = inspect.signature(command)
     hints = get_type_hints(command, include_extras=True)
@@ -209,7 +209,7 @@ _A_SECOND = {"s": 1.0, "m": 1 / 60, "h": 1 / 3600}
 
 
 def rate_of(text: str) -> float:
-    """Return the messages a second in a text such as `200/s` or `30/m`."""
+    """Return the messages per second in a text such as `200/s` or `30/m`."""
     found = _RATE.fullmatch(text)
     rate = float(found["number"]) * _A_SECOND[found["unit"] or "s"] if found else 0.0
     if rate <= 0:

@@ -1,7 +1,7 @@
-"""What the commands print: tables and sentences for people, JSON for programs, and errors.
+"""Output of commands: tables and sentences for people, JSON for programs, and errors.
 
-Text for people goes to stdout, or to stderr if stdout has JSON. Notes, questions and
-progress always go to stderr.
+Text for people goes to stdout, or to stderr if stdout has JSON. Notes, questions and progress
+always go to stderr.
 """
 
 import contextlib
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _UNBOUNDED = 10_000
-"""The width of output that goes to grep or a file: its lines are not cut."""
+"""Width of output to a pipe or a file, whose lines are not cut."""
 
 _PADDED = 60
-"""The most columns to which a cell is padded in a table for grep or a file; a longer cell moves the
+"""Maximum width to which a cell is padded in a table for a pipe or a file; a longer cell moves the
 rest of its line to the right."""
 
 _GAP = "  "
-"""What stands between two columns of such a table."""
+"""Separator of two columns in such a table."""
 
 _STEP = 0.2
 _WORTH_A_BAR = 0.5
-"""Seconds after which people wonder whether something happens."""
+"""Seconds after which people wonder whether anything is happening."""
 
 NO_PROGRESS = "REDRIVE_NO_PROGRESS"
-"""The environment variable that keeps bars away."""
+"""Environment variable that turns progress bars off."""
 
 
 class OutputFormat(StrEnum):
-    """How a command prints."""
+    """The output format of a command."""
 
     TABLE = "table"
     JSON = "json"
@@ -55,10 +55,10 @@ class TableColumn:
     Args:
         title: its heading.
         align: `right` for numbers.
-        give: whether it becomes narrower if the terminal is narrow.
-        wrap: whether it takes several lines then; else it is cut with an ellipsis.
-        least: the width that it needs, at most; without one, that of its longest cell.
-        hide: how early a narrow terminal goes without it: 1 is the first; 0 is never hidden.
+        give: whether it gets narrower on a narrow terminal.
+        wrap: whether it then takes several lines; otherwise it is cut with an ellipsis.
+        least: the most width that it needs; None for the width of its longest cell.
+        hide: the order in which a narrow terminal drops columns, from 1; 0 is never dropped.
     """
 
     title: str
@@ -71,14 +71,14 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell that stands out. The text says all: the style only helps to find it."""
+    """A cell with a style. The text says everything: the style only helps to find it."""
 
     text: str
     style: str = ""
 
 
 class Printer:
-    """Prints for one command."""
+    """The output of one command."""
 
     def __init__(self, form: OutputFormat) -> None:
         self.as_json = form is OutputFormat.JSON
@@ -86,21 +86,21 @@ class Printer:
 
     @property
     def width(self) -> int | None:
-        """How many columns there are to print in; None if there is no limit."""
+        """Number of columns to print in; None if there is no limit."""
         console = self._console()
         return console.width if _is_bounded(console.file) else None
 
     def say(self, text: str = "", style: str = "", *, cut: bool = False) -> None:
-        """Print a line for people. Line feeds at its beginning are empty lines before it; any other
-        was written by a stranger."""
+        """Print a line for people. Line feeds at the start become empty lines before it; any others
+        come from untrusted text and are escaped."""
         sentence = text.lstrip("\n")
         self.block(
             "\n" * (len(text) - len(sentence)) + sentence.replace("\n", "\\n"), style, cut=cut
         )
 
     def block(self, text: str, style: str = "", *, cut: bool = False) -> None:
-        """Print lines for people, such as a body or a traceback; `cut` ends each where a terminal's
-        line does."""
+        """Print lines for people, such as a body or a traceback; `cut` truncates each at the width
+        of the terminal."""
         console = self._console()
         console.print(
             paragraph(text, style),
@@ -110,8 +110,8 @@ class Printer:
         )
 
     def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[str | Cell]]) -> None:
-        """Print a table for people. For grep or a file it is not cut, and one long cell does not
-        make all lines as long."""
+        """Print a table for people. For a pipe or a file it is not cut, and one long cell does not
+        lengthen every line."""
         from rich import box
         from rich.table import Table
 
@@ -142,7 +142,7 @@ class Printer:
             return
         with console.capture() as captured:
             console.print(table)
-        # rich fills each line up to the table's width.
+        # rich pads each line to the table's width.
         print(
             "\n".join(line.rstrip() for line in captured.get().splitlines()),
             file=console.file,
@@ -150,16 +150,16 @@ class Printer:
         )
 
     def result(self, value: object) -> None:
-        """Print what the command has found or done, for programs; nothing for people."""
+        """Print what the command has found or done as JSON; in table format, print nothing."""
         if self.as_json:
             print_json(value, indent=2)
 
     def note(self, text: str) -> None:
-        """Print a sentence on stderr that is neither the result nor an error."""
+        """Print a sentence to stderr that is neither the result nor an error."""
         _print(in_one_line(redact(text)), sys.stderr)
 
     def confirm(self, question: str, *, yes: bool) -> bool:
-        """Return whether to go ahead: `yes` was given, or somebody at the terminal says so."""
+        """Return whether to go ahead: `yes` was given, or somebody at the terminal agrees."""
         if yes:
             return True
         if not sys.stdin.isatty():
@@ -177,7 +177,7 @@ class Printer:
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show a bar on stderr if that is a terminal; give a function to call with how many are
+        """Show a bar on stderr if that is a terminal; yield a function to call with the number
         done."""
         with self.bar(stays=True) as bar:
             bar.show(what, 0, total)
@@ -189,7 +189,7 @@ class Printer:
 
     @contextlib.contextmanager
     def bar(self, *, stays: bool = False) -> Iterator["ProgressBar"]:
-        """A bar on stderr, where that is a terminal and nobody gave --no-progress."""
+        """Yield a bar on stderr, which shows nothing without a terminal or with --no-progress."""
         bar = ProgressBar(_console(sys.stderr), stays=stays)
         try:
             yield bar
@@ -210,9 +210,9 @@ def fitting(
     *,
     head: Callable[[str], int] = len,
 ) -> tuple[list[TableColumn], list[list[str | Cell]]]:
-    """Return the columns that so wide a terminal has room for, and the rows without the others.
+    """Return the columns that fit into the width, and the rows without the others.
 
-    Names stay readable: a column that matters less is hidden before a name is cut.
+    Names stay readable: a less important column is hidden before a name is cut.
     """
     shown = list(range(len(columns)))
     for place in sorted(
@@ -241,16 +241,16 @@ def width_of(
 
 
 def paragraph(words: str, style: str = "") -> "Text":
-    """Words that may be anybody's, as rich draws them: they steer no terminal. By this and `line`
-    all of rich's texts are made."""
+    """Return text of any origin for rich, with no control over the terminal. All text that rich
+    prints is made by this function or `line`."""
     from rich.text import Text
 
     return Text(printable(words), style)
 
 
 def line(words: str, style: str = "", *, wrap: bool = False) -> "Text":
-    """Words that may be anybody's, on one line: where there is no room, it wraps, or is cut with an
-    ellipsis."""
+    """Return text of any origin for rich, on one line with no control over the terminal. Without
+    enough room it wraps, or is cut with an ellipsis."""
     from rich.text import Text
 
     return Text(
@@ -259,7 +259,7 @@ def line(words: str, style: str = "", *, wrap: bool = False) -> "Text":
 
 
 class ProgressBar:
-    """How far something is, for people at a terminal."""
+    """A progress bar for people at a terminal."""
 
     def __init__(self, console: "Console", *, stays: bool) -> None:
         self._console = console
@@ -272,11 +272,12 @@ class ProgressBar:
 
     @property
     def is_seen(self) -> bool:
-        """Whether anybody sees it by now."""
+        """Whether the bar is visible by now."""
         return self._shown is not None
 
     def show(self, what: str, done: int, total: int | None) -> bool:
-        """Show how many of `total` are done, if that is known; return whether anybody sees it."""
+        """Show how many of `total` are done, if the total is known; return whether the bar is
+        visible."""
         if not self._wanted or not (
             self._shown or self._stays or time.monotonic() - self._began > _WORTH_A_BAR
         ):
@@ -293,17 +294,17 @@ class ProgressBar:
         return True
 
     def show_lines(self, lines: Sequence[str]) -> None:
-        """Show lines above the bar in place of those that were there; they go with it."""
+        """Show lines above the bar, in place of the previous ones; they disappear with the bar."""
         self._lines = list(lines)
 
     def explain(self, text: str) -> None:
-        """Print a sentence above the bar, once there is one; only the first."""
+        """Print a sentence above the bar if it is visible; only the first one is printed."""
         if self._shown is not None and not self._explained:
             self._explained = True
             self._shown.console.print(printable(text))
 
     def end(self) -> None:
-        """Ends it."""
+        """Stop the bar."""
         if self._shown is not None:
             self._shown.stop()
 
@@ -312,7 +313,7 @@ class ProgressBar:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         class WithLines(Progress):
-            """A bar with the lines above it."""
+            """A bar with lines above it."""
 
             def get_renderables(progress) -> Iterator[RenderableType]:
                 for words in self._lines:
@@ -323,7 +324,7 @@ class ProgressBar:
 
         columns = (
             TextColumn("{task.description}", markup=False),
-            # The usual colours are for a dark background alone.
+            # rich's default colours only suit a dark background.
             BarColumn(style="dim", complete_style="cyan", finished_style="green"),
             TextColumn("{task.fields[count]}"),
             TimeRemainingColumn(),
@@ -335,18 +336,19 @@ class ProgressBar:
 
 
 def print_json(value: object, *, indent: int | None = None, stream: TextIO | None = None) -> None:
-    """Print a value as JSON that steers no terminal: on stdout; on one line without an indent."""
+    """Print a value as JSON that can't control the terminal, to stdout by default; on one line
+    without an indent."""
     stream = stream or sys.stdout
     text = printable_json(value, indent=indent)
     try:
         text.encode(stream.encoding or "ascii")
-    except UnicodeEncodeError:  # a terminal without Unicode: escapes say it too
+    except UnicodeEncodeError:  # a terminal without Unicode gets escapes
         text = json.dumps(value, indent=indent)
     _print(text, stream)
 
 
 def error(kind: str, problem: str, remedy: str, *, as_json: bool) -> None:
-    """Print what went wrong, on stderr: two lines at most, or one JSON object."""
+    """Print an error to stderr: at most two lines, or one JSON object."""
     problem, remedy = redact(problem), redact(remedy)
     if as_json:
         print_json(
@@ -359,15 +361,14 @@ def error(kind: str, problem: str, remedy: str, *, as_json: bool) -> None:
 
 
 def count_of(number: int, noun: str) -> str:
-    """`1 message`, `1,200 messages`."""
+    """Return a number and its noun: `1 message`, `1,200 messages`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _typed_line() -> str:
-    """Return the next line that is typed; empty if nobody types any more.
+    """Return the next line that is typed; empty at the end of the input.
 
-    Waited for in steps: of a Ctrl-C right before it begins, a read that waits would hear only when
-    it ends.
+    It polls: a Ctrl-C right before a blocking read would only be noticed when the read ends.
     """
     while os.name == "posix" and not select.select([sys.stdin], [], [], _STEP)[0]:
         pass
@@ -391,14 +392,14 @@ def _console(stream: TextIO) -> "Console":
 
 
 def _is_bounded(stream: IO[str]) -> bool:
-    """Whether what is printed there has a width to keep to."""
+    """Return whether output to a stream has a limited width."""
     return stream.isatty() or "COLUMNS" in os.environ
 
 
 def _lines_of(
     columns: Sequence[TableColumn], rows: Sequence[Sequence[str | Cell]]
 ) -> Iterator[str]:
-    """The lines of a table that has no width to keep to."""
+    """Yield the lines of a table of unlimited width."""
     from rich.cells import cell_len
 
     table = [[in_one_line(column.title) for column in columns]]

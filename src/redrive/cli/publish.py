@@ -76,7 +76,7 @@ def publish(
     content = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
     extras = Extras(content_type=content_type or _type_of(content))
     value = _json_in(content) if codec == "php-envelope" else content
-    # The publisher checks the codec itself, and says which there are.
+    # The publisher validates the codec itself; its error lists the valid ones.
     with Publisher(url, exchange, declare=False, codec=cast(Codec, codec)) as publisher:
         routed = True
         try:

@@ -41,17 +41,17 @@ _RUNNABLE = {
     "redrive.pubsub.blocking.subscriber": ("Subscriber",),
     "redrive.pubsub.aio.subscriber": ("AsyncSubscriber",),
 }
-"""Classes of what can be run, by their modules. Those that the program has not imported, nothing is
-of, and their client may not be installed."""
+"""Classes of what can be run, by module. A module that the program has not imported has no
+instances, and its client may not be installed."""
 
 
 class Program(NamedTuple):
-    """What is to run.
+    """What to run.
 
     Args:
-        app: the app; None where there are only subscribers.
-        subscribers: which of its subscribers run, or all that there are.
-        only: the queues of an app that are consumed; None for all of them.
+        app: the app; None if there are only subscribers.
+        subscribers: the subscribers to run, of the app or by themselves.
+        only: the queues of an app to consume; None for all of them.
     """
 
     app: "App | AsyncApp | None"
@@ -59,7 +59,7 @@ class Program(NamedTuple):
     only: Sequence[str] | None
 
     def run(self) -> None:
-        """Runs it until SIGTERM or Ctrl-C, or until one of its subscribers fails."""
+        """Run it until SIGTERM or Ctrl-C, or until one of its subscribers fails."""
         subscribers: Sequence[Any] = self.subscribers
         if self.app is not None:
             running = self.app.run(self.only)
@@ -71,7 +71,7 @@ class Program(NamedTuple):
             asyncio.run(redrive.run_async(*subscribers))
 
     def check_may_be_several(self) -> None:
-        """Refuses what only one process at a time does."""
+        """Check that several processes may run it; an ordered queue allows only one."""
         for one in self.subscribers:
             if one.subscription.ordered:
                 raise ConfigurationError(
@@ -82,13 +82,13 @@ class Program(NamedTuple):
 
 
 def program_at(targets: Sequence[str], only: Sequence[str] | None = None) -> Program:
-    """The program that these name: one app, or subscribers of one shell."""
+    """Return the program that these targets name: one app, or subscribers of one kind."""
     found = list(dict.fromkeys(map(_found_at, targets)))
     apps = [one for one in found if not isinstance(one, SubscriberBase)]
     if apps and len(found) > 1:
         raise ConfigurationError(
-            f"{targets[found.index(apps[0])]} is an app, and not the only one to run",
-            "Run each app by itself; an app includes subscribers by routers.",
+            f"{targets[found.index(apps[0])]} is an app, and there are other targets",
+            "Run each app by itself. An app includes subscribers through routers.",
         )
     if apps:
         app = apps[0]
@@ -96,7 +96,7 @@ def program_at(targets: Sequence[str], only: Sequence[str] | None = None) -> Pro
         return Program(app, [one for one, _ in run.subscribers], only)
     if only is not None:
         raise ConfigurationError(
-            "--only is for an app, and these are subscribers", "Name only those that are to run."
+            "--only is for an app, and these are subscribers", "Name only the subscribers to run."
         )
     blocking = [one for one in found if _is(one, "Subscriber")]
     asynchronous = [one for one in found if _is(one, "AsyncSubscriber")]
@@ -110,7 +110,7 @@ def program_at(targets: Sequence[str], only: Sequence[str] | None = None) -> Pro
 
 
 def _found_at(target: str) -> Any:
-    """What `module:name` names: an app, or a subscriber."""
+    """Return the app or the subscriber that `module:name` names."""
     module_name, separator, path = target.partition(":")
     if not separator or not module_name or not path:
         raise ConfigurationError(f"{target!r} does not name an app or a subscriber", _EXAMPLE)
@@ -131,7 +131,7 @@ def _found_at(target: str) -> Any:
 
 
 def _is(value: object, *names: str) -> bool:
-    """Whether it is an instance of one of these classes."""
+    """Return whether a value is an instance of one of these classes."""
     return any(
         isinstance(value, getattr(sys.modules[module], name))
         for module, classes in _RUNNABLE.items()
@@ -152,7 +152,7 @@ def _module(name: str) -> object:
         raise _broken(name, error) from error
     except redrive.RedriveError:
         raise
-    except Exception as error:  # whatever a program raises while it is imported
+    except Exception as error:  # a program may raise anything while it is imported
         raise _broken(name, error) from error
 
 
@@ -160,7 +160,7 @@ def _broken(name: str, error: Exception) -> ConfigurationError:
     place = ""
     trace = (
         None if isinstance(error, SyntaxError) else error.__traceback__
-    )  # a SyntaxError says itself where it is
+    )  # the text of a SyntaxError says where it is
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith("<frozen"):
             place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"
@@ -188,12 +188,12 @@ _MOMENT = 0.1
 
 
 class Reloader:
-    """Runs one worker, and another in its place once Python files below the current directory have
-    changed. One that ends by itself is waited for until they do."""
+    """A supervisor of one worker, which it replaces when Python files below the current directory
+    change. If the worker ends by itself, the next one starts after a change."""
 
     def __init__(self, words: Sequence[str]) -> None:
         try:
-            import watchfiles  # noqa: F401 - is it there?
+            import watchfiles  # noqa: F401 - check that it is installed
         except ImportError as error:
             raise ConfigurationError(
                 "--reload needs watchfiles, which is not installed", "pip install 'redrive[reload]'"
@@ -205,7 +205,7 @@ class Reloader:
         self._is_ending = False
 
     def run(self) -> None:
-        """Runs until SIGTERM or Ctrl-C."""
+        """Run until SIGTERM or Ctrl-C."""
         with self._watching():
             try:
                 until_signalled(self._is_done, stop=self._stop, abort=self._leave)
@@ -218,7 +218,7 @@ class Reloader:
             self._worker.stop()
             self._worker = None
             if not self._is_ending and not self._changed.is_set():
-                logger.warning("it has ended with code %d; waiting for a change", code)
+                logger.warning("the program ended with code %d; waiting for a change", code)
         if self._worker is None:
             if self._is_ending:
                 return True
@@ -232,7 +232,7 @@ class Reloader:
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Watches the files for as long as the block."""
+        """Watch the files for the duration of the block."""
         import watchfiles
 
         over = threading.Event()
@@ -283,7 +283,7 @@ def run(
             "--only",
             metavar="QUEUE",
             show_default=False,
-            help="Of an app, consume this queue alone; may be given several times.",
+            help="Consume only this queue of an app. Can be repeated.",
         ),
     ] = None,
     workers: Annotated[
@@ -294,8 +294,7 @@ def run(
             min=1,
             max=256,
             show_default=False,
-            help="Run so many processes, each with all subscribers. One that dies is started "
-            "again.",
+            help="Run this many processes, each with all subscribers. One that dies is restarted.",
         ),
     ] = None,
     reload: Annotated[
@@ -326,7 +325,7 @@ def run(
             metavar="URL",
             show_default=False,
             help="With --metrics: the management API of the subscribers' broker, such as "
-            "http://rabbit:15672, to measure how much is in their queues, too.",
+            "http://rabbit:15672, to measure how many messages are in their queues too.",
         ),
     ] = None,
     url: Annotated[str | None, typer.Option("--url", hidden=True)] = None,
@@ -337,11 +336,11 @@ def run(
     """Run an app, or the subscribers of a program.
 
     An App or an AsyncApp runs with all of its subscribers, or with those of the queues that --only
-    names. Subscribers by themselves are of one shell: all of them Subscribers, or all
-    AsyncSubscribers, which share one event loop. All run until SIGTERM or Ctrl-C; then the command
-    waits for the handlers that are running and exits with 0; a second signal ends it at once.
-    Modules are imported with the current directory on the path. Each connects to the broker that
-    the program gave it, an app without a URL to the one of REDRIVE_URL.
+    names. Subscribers without an app must all be Subscribers, or all AsyncSubscribers, which share
+    one event loop. All run until SIGTERM or Ctrl-C; then the command waits for the handlers that
+    are running and exits with 0; a second signal ends it at once. Modules are imported with the
+    current directory on the path. Each subscriber connects to the broker that the program gave it,
+    an app without a URL to the one of REDRIVE_URL.
 
     \b
     Examples:
@@ -357,7 +356,7 @@ def run(
             )
     if management_url is not None and metrics is None:
         raise ConfigurationError(
-            "--management-url is for what --metrics serves", "Give --metrics, too."
+            "--management-url is for what --metrics serves", "Give --metrics too."
         )
     if reload and workers is not None:
         raise ConfigurationError(
@@ -367,7 +366,7 @@ def run(
     log_to_stderr(log_level, log_format)
 
     def words(number: int) -> list[str]:
-        """What the worker with this number, from 1, is told."""
+        """Return the arguments of the worker with this number, from 1."""
         told = ["run", *targets, "--log-level", log_level, "--log-format", log_format]
         for queue in only or ():
             told += ["--only", queue]
@@ -401,5 +400,5 @@ def run(
 
 
 def _next_place(place: MetricsAddress, further: int) -> Endpoint:
-    """So many ports further; port 0 is any that is free."""
+    """Return the address this many ports further; port 0 stays any free port."""
     return Endpoint(place.host, place.port + further if place.port else 0)

@@ -78,12 +78,12 @@ def requeue(
 ) -> None:
     """Requeue failed messages to where they failed, each with a fresh retry budget.
 
-    That is the main queue of a subscription; a message of another dead-letter queue says which it
-    was, or stays in the archive. The command moves them into the archive, shows what it would
-    requeue, and asks. It restores the messages that were not chosen to where they came from; those
-    of a file stay in the archive. If it is interrupted, run it again: it continues. It exits with 1
-    if the numbers don't add up, if a message could not be sent, or if --canary or --stop-at stopped
-    it.
+    That is the main queue of a subscription; a message of another dead-letter queue names its
+    queue, or stays in the archive. The command moves the messages into the archive, shows what it
+    would requeue, and asks. It restores the messages that were not chosen to where they came from;
+    those of a file stay in the archive. If it is interrupted, run it again: it continues. It exits
+    with 1 if the numbers don't add up, if a message could not be sent, or if --canary or --stop-at
+    stopped it.
 
     \b
     Example:
@@ -125,7 +125,7 @@ def requeue(
         with _stops(printer):
             identity = job.requeue(names, choice, approve=approve, snapshot=source)
     if identity is None:
-        where_they_are = "where they came from again" if source is None else "in the archive"
+        where_they_are = "back where they came from" if source is None else "in the archive"
         printer.note(f"Nothing was sent; all messages are {where_they_are}.")
         raise typer.Exit(1)
     spark_output.end(printer, job.archive, identity)
@@ -232,7 +232,7 @@ def send(
     """Requeue messages of the archive to where they failed.
 
     It shows what it would requeue, and asks. The messages that were not chosen stay in the archive,
-    and so do those that nothing says a way of: --to names a queue for them.
+    and so do those without a known way back: --to names a queue for them.
 
     \b
     Example:
@@ -398,7 +398,7 @@ def _choice(
     *,
     force: bool = False,
 ) -> "Selection":
-    """Return what is chosen, checked."""
+    """Return the selection that these options describe, checked."""
     from redrive.spark_reprocess.selection import Selection
 
     change, way = change or BodyOptions(), way or spark_options.WayOptions()
@@ -429,14 +429,14 @@ def _archive(place: str) -> "Archive":
 def _journal(
     printer: Printer, given: spark_options.JournalOptions, url: str
 ) -> Iterator[LocalJournal | None]:
-    """Give the journal that is shared at a broker; None if there can be none, after saying so: a
-    job does not depend on it."""
+    """Yield the journal that is shared at a broker; if it can't be used, print a note and yield
+    None: a job does not depend on it."""
     BrokerURL.parse(url)
     try:
         journal = job_options.opened_journal(printer, given.journal, url)
     except ConfigurationError as error:
         reason = str(error).partition("\n")[0]
-        printer.note(f"The journal can't be used ({reason}): the job goes on, and is not in it.")
+        printer.note(f"The journal can't be used ({reason}): the job continues without it.")
         yield None
         return
     with journal:
@@ -453,12 +453,12 @@ def _job(
     journal: LocalJournal | None = None,
     reason: str = "",
 ) -> "Iterator[Reprocess]":
-    """Give the job, on a session of its own unless there is one already. An address that can't be
-    read is an error before Spark is started."""
+    """Yield the job, in a new session unless one is active. A broker URL that can't be parsed is an
+    error before Spark starts."""
     from redrive.spark_reprocess.reprocess import Reprocess
 
     BrokerURL.parse(url)
-    # Here: the help of every command would pay for Rich's bars.
+    # Imported here: rich's bars would slow down the help of every command.
     from redrive.cli.spark_bar import Bar
 
     tasks = None if given is None else given.tasks
@@ -482,7 +482,7 @@ def _session(master: str | None, partitions: int | None) -> "Iterator[SparkSessi
     from redrive.spark_reprocess.session import session_for
 
     is_ours = SparkSession.getActiveSession() is None
-    # A name that nobody can guess, and make a link of before.
+    # An unpredictable name, so that nobody can put a link there beforehand.
     handle, log = tempfile.mkstemp(prefix=f"redrive-spark-{os.getpid()}-", suffix=".log")
     os.close(handle)
     settings = {"spark.sql.files.minPartitionNum": str(partitions)} if partitions else None
@@ -515,7 +515,8 @@ def _tell_taken(printer: Printer, job: "Reprocess", names: list[str]) -> list[st
 
 
 def _queues(queues: list[str] | None, snapshot: Snapshot | None) -> list[str]:
-    """Return the queues that are meant."""
+    """Return the queues to work on: those given, or those that the messages of a snapshot came
+    from."""
     if snapshot is None:
         if not queues:
             raise ConfigurationError("no queue is given", "Name one, or give a file: --from FILE.")
@@ -553,7 +554,7 @@ def _look(
 def _ask(
     printer: Printer, job: "Reprocess", planned: "RunPlan", *, guarded: bool, yes: bool
 ) -> bool:
-    """Print who consumes the queues that messages go to; ask whether to requeue them."""
+    """Print who consumes the queues that messages go to; return whether to requeue them."""
     places = job.whereabouts(planned.queues[:_MOST_PLACES])
     guards.tell(printer, places)
     return guards.ask(printer, planned.chosen, places, guarded=guarded, yes=yes)

@@ -1,4 +1,4 @@
-"""The one bar that shows how far a Spark job is, over all its phases."""
+"""The progress bar of a Spark job, over all its phases."""
 
 import sys
 from typing import Self
@@ -19,15 +19,14 @@ from redrive.cli.output import line
 
 
 class _Speed(ProgressColumn):
-    """Messages a second."""
+    """A column with the messages per second."""
 
     def render(self, task: Task) -> Text:
-        """The rate of the phase."""
         return line(f"{task.speed:,.0f}/s" if task.speed else "–/s")
 
 
 class Bar:
-    """A bar on stderr where that is a terminal; nothing elsewhere. A context manager."""
+    """A bar on stderr if that is a terminal; otherwise nothing. A context manager."""
 
     def __init__(self) -> None:
         console = Console(file=sys.stderr, highlight=False)
@@ -46,7 +45,7 @@ class Bar:
         self._done = 0
 
     def on_progress(self, phase: str, done: int, total: int) -> None:
-        """How many messages are through a phase, of how many."""
+        """Show how many messages of `total` have passed a phase."""
         if phase != self._phase or done < self._done:
             self._phase = phase
             self._progress.reset(self._task, total=total, description=phase)
@@ -64,7 +63,7 @@ class Bar:
         self._stop()
 
     def _stop(self) -> None:
-        """Removes the bar. One that was never shown is left alone: rich before 14.3 would print an
+        """Remove the bar. One that was never shown is left alone: rich before 14.3 would print an
         empty line for it."""
         if self._progress.live.is_started:
             self._progress.stop()

@@ -1,4 +1,4 @@
-"""The command that continues a job on Spark, as the journal tells how it was asked for."""
+"""The command that continues a job on Spark, from what the journal records about the job."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -12,18 +12,18 @@ _PATCH_FILE = "FILE"
 
 
 def is_on_spark(job: JobRecord) -> bool:
-    """Return whether a job is one of Spark's."""
+    """Return whether a job runs on Spark."""
     return job.kind.startswith(_PREFIX)
 
 
 def run_of(job: JobRecord) -> str:
-    """Return the run of the archive that a job on Spark works on; empty if nothing says it."""
+    """Return the run of the archive that a job on Spark works on; empty if it is not recorded."""
     return _text(job.order, "run")
 
 
 def command_of(job: JobRecord) -> str:
-    """Return the command that continues a job on Spark. It has to be typed: the archive is where
-    Spark can reach it, and the journal may be somebody else's."""
+    """Return the command that continues a job on Spark. People have to type it: the archive is
+    where Spark can reach it, and the journal may be somebody else's."""
     name = job.kind.removeprefix(_PREFIX)
     if name == "requeue" and job.order.get("command") == "send":
         name = "send"
@@ -61,7 +61,8 @@ def _arguments_of(job: JobRecord, name: str) -> Iterator[str]:
 
 
 def _family_of(job: JobRecord) -> Iterator[str]:
-    """Yield the options of the exchange family; a run of the archive has its own."""
+    """Yield the options that name a non-default exchange family; a run of the archive has its
+    own."""
     usual = ExchangeFamily()
     for name, option, default in (
         ("main", "--exchange", usual.main),

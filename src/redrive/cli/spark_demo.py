@@ -1,4 +1,4 @@
-"""`redrive spark demo`: all phases of the Spark job, on a private broker and a few thousand
+"""`redrive spark demo`: all phases of the Spark job, on a private broker with a few thousand
 messages."""
 
 import os
@@ -43,7 +43,7 @@ def demo(
 
     printer = Printer(OutputFormat.TABLE)
     place = tempfile.mkdtemp(prefix="redrive-spark-demo-")
-    from redrive.cli.spark_bar import Bar  # as in `spark`
+    from redrive.cli.spark_bar import Bar  # imported late, as in `spark`
 
     with private_broker() as broker, Bar() as bar:
         url = broker.create_virtual_host("spark-demo")
@@ -69,16 +69,16 @@ def demo(
                 f"{planned.chosen:,} chosen by {WHERE}"
             )
             job.send(run, choice, chosen=planned.chosen)
-            printer.say("send: each published, mandatory and confirmed, and noted in the ledger")
+            printer.say("send: each published, mandatory and confirmed, and recorded in the ledger")
             job.restore(run)
             printer.say(
-                "restore: what was not chosen is in its failed queue again, with all it had there"
+                "restore: messages that were not chosen are back in their failed queues, unchanged"
             )
             _tell_depths(printer, depths_of(url, sources))
             identity = job.verify(run, choice)
         finally:
             spark.stop()
-        printer.say(f"\nThe page for people: {archive.page_of(run)}")
+        printer.say(f"\nThe page: {archive.page_of(run)}")
         printer.say(str(identity))
     if not identity.holds:
         raise typer.Exit(1)

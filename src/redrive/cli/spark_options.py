@@ -1,4 +1,4 @@
-"""The options that only `redrive spark` has. What it shares with `redrive failed` is declared
+"""Options that only `redrive spark` has. Those that it shares with `redrive failed` are declared
 there."""
 
 from dataclasses import dataclass
@@ -117,7 +117,7 @@ Keep = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOptions:
-    """The options that say where messages are sent."""
+    """Options that say where messages are sent."""
 
     to: options.To = None
     via: options.Via = False
@@ -126,7 +126,7 @@ class WayOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalOptions:
-    """The options that say what the journal is told, and which it is."""
+    """Options that name the journal, and the reason to record in it."""
 
     reason: job_options.Reason = ""
     journal: job_options.JournalFile = None
@@ -134,7 +134,7 @@ class JournalOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendOptions:
-    """The options that say how fast messages are sent, and how carefully."""
+    """Options that say how fast and how carefully messages are sent."""
 
     rate: options.Rate = None
     least_share: LeastShare = LEAST_SHARE
@@ -142,7 +142,7 @@ class SendOptions:
 
     @property
     def settings(self) -> SendSettings:
-        """Return them as the job takes them."""
+        """These options as settings of the job."""
         return SendSettings(
             rate=None if self.rate is None else options.rate_of(self.rate),
             batch=self.batch,

@@ -1,4 +1,4 @@
-"""What `redrive spark` says of a plan, and at its end."""
+"""Output of `redrive spark`: the plan, and the end of a job."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ def tell_plan(
     place: str = "in the archive",
     page: str | None = None,
 ) -> None:
-    """What is there by cause, and what of it would be sent."""
+    """Print what is there, by cause, and how much of it would be sent."""
     from redrive.spark_reprocess.report_page import size_in_words
 
     printer.say(
@@ -77,7 +77,7 @@ def tell_plan(
 
 
 def _tell_ways(printer: Printer, planned: "RunPlan") -> None:
-    """Print which way how many go, if it is not the same for all, or others get a copy."""
+    """Print how many messages go where, if that differs or if other queues get copies."""
     if len(planned.ways) > 1:
         columns = (TableColumn("to", give=True), TableColumn("count", "right"))
         ways = list(planned.ways.items())[:_FEW_GROUPS]
@@ -92,7 +92,7 @@ def _tell_ways(printer: Printer, planned: "RunPlan") -> None:
 
 
 def _tell_left(printer: Printer, found: "RunPlan | Reconciliation") -> None:
-    """Print how many messages have no sure way back, why, and some of them."""
+    """Print how many messages have no certain way back, why, and some of them."""
     left: Counter[Route] = Counter()
     for one in found.left:
         way, verdict = one["way"], one["verdict"]
@@ -109,7 +109,7 @@ def _tell_left(printer: Printer, found: "RunPlan | Reconciliation") -> None:
 def _tell_without_way(
     printer: Printer, some: "Sequence[Mapping[str, str | None]]", count: int
 ) -> None:
-    """Print some of the messages that nothing says a way of."""
+    """Print some of the messages without a known way back."""
     shown = some[:_FEW_GROUPS]
     if not shown:
         return
@@ -135,7 +135,8 @@ def _tell_without_way(
 
 
 def end(printer: Printer, archive: "Archive", identity: "Reconciliation") -> None:
-    """The job's last lines, and its exit code."""
+    """Print the last lines of a job; exit with 1 if the numbers don't add up or a message could not
+    be sent."""
     printer.result(identity.to_dict())
     if identity.possible_duplicates:
         printer.say(
@@ -156,7 +157,7 @@ def end(printer: Printer, archive: "Archive", identity: "Reconciliation") -> Non
     if identity.in_doubt:
         stay = "stays" if identity.in_doubt == 1 else "stay"
         printer.say(
-            f"{count_of(identity.in_doubt, 'message')} {stay} in the archive. Send them by "
+            f"{count_of(identity.in_doubt, 'message')} {stay} in the archive. Send them with "
             "redrive spark send --to QUEUE, or restore them:",
             "yellow",
         )

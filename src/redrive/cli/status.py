@@ -1,4 +1,4 @@
-"""`redrive status`: how much is in the queues of each subscription."""
+"""`redrive status`: how many messages are in the queues of each subscription."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,10 +29,10 @@ COLUMNS = (
 )
 
 _PATIENCE = timedelta(seconds=3)
-"""How long AMQP's answer may wait for what the management API adds."""
+"""How long to wait for what the management API adds to AMQP's answer."""
 
 Depths = Mapping[str, Depth | None]
-"""What is in the main, the retry and the failed queue, by these names."""
+"""Depths of the main, the retry and the failed queue, by these names."""
 
 
 @options.expanded
@@ -64,11 +64,11 @@ def status(
     In the failed queue, messages that somebody is reading count too, as the management API reports
     them, up to five seconds late. It exits with 1 if a queue is missing.
 
-    It also says how often workers that run now retry, and after how long they give up: their
-    connections tell the broker, and the management API those who may see them.
+    It also prints how often running workers retry, and after how long they give up. Workers report
+    this when they connect; the management API shows it to users who may see connections.
 
-    Below, it lists the dead-letter queues that redrive did not make (see redrive dlq scan). As
-    JSON, they are listed if they are named.
+    Below, it lists the dead-letter queues that redrive did not make (see redrive dlq scan). JSON
+    includes them only if they are named.
 
     \b
     Examples:
@@ -91,7 +91,7 @@ def status(
         del found[one.queue.name]
     moving = dead_lettering(connector, broker.management_url)
     policies = worker_policies(connector, broker.management_url, found)
-    # Only what has no retry queue may be one of these.
+    # Only subscriptions without a retry queue can have messages held back.
     waiting_there = held_back(
         connector,
         broker.management_url,
@@ -147,8 +147,8 @@ def status(
 def _named(
     connector: Connector, management_url: str | None, found: Mapping[str, Depths]
 ) -> list[CountedQueue]:
-    """Return those of the queues that are dead-letter queues of others: they have no retry and no
-    failed queue, and the management API or their name says what they are."""
+    """Return those of the queues that are dead-letter queues of others: they have no retry or
+    failed queue, and the management API or their names identify them."""
     alone = [
         queue
         for queue, places in found.items()
@@ -160,7 +160,7 @@ def _named(
         with ManagementAPI.of(connector, management_url, _PATIENCE) as management:
             listed = {one.queue.name: one for one in dead_letter_survey.over_management(management)}
     except RedriveError:
-        listed = {}  # AMQP counts, and the name tells
+        listed = {}  # AMQP counts, and the names identify them
     with declaring(connector) as declarer:
         counted = dead_letter_survey.over_amqp(declarer, alone)
     return [
@@ -175,16 +175,16 @@ def _named(
 def _all_others(
     printer: Printer, connector: Connector, management_url: str | None
 ) -> list[CountedQueue]:
-    """Return the dead-letter queues that redrive did not make; if the management API does not tell,
-    say so."""
+    """Return the dead-letter queues that redrive did not make; print a note if the management API
+    can't list them."""
     try:
         with ManagementAPI(connector.url, management_url) as management:
             return dead_letter_survey.over_management(management)
     except RedriveError as error:
         problem = str(error).partition("\n")[0].rstrip(".")
         printer.note(
-            f"Dead-letter queues that redrive did not make can't be listed: {problem}. Name those "
-            "that you know of: redrive status QUEUE…"
+            f"Dead-letter queues that redrive did not make can't be listed: {problem}. Name the "
+            "ones that you know: redrive status QUEUE…"
         )
         return []
 
@@ -229,7 +229,7 @@ def _tell_of_held_back(printer: Printer, waiting_there: Mapping[str, int | None]
         if count is None:
             printer.say(
                 f"{queue} has no retry queue. If the broker holds its failed messages back by "
-                "itself, the management API alone knows how many, and it does not tell.",
+                "itself, only the management API knows how many, and it did not say.",
                 "yellow",
             )
         elif count:
@@ -240,8 +240,8 @@ def _tell_of_held_back(printer: Printer, waiting_there: Mapping[str, int | None]
 
 
 def _moving(queue: str, moving: Mapping[str, int] | None) -> int | None:
-    """Return how many messages the main and the retry queue are dead-lettering; None if that is not
-    known."""
+    """Return how many messages the main and the retry queue are dead-lettering; None if that is
+    unknown."""
     if moving is None:
         return None
     if queue not in moving:
@@ -294,7 +294,7 @@ def _show_ladder(printer: Printer, found: Waiting) -> None:
     if printer.as_json:
         return
     if found.parked is None:
-        printer.note("There is no delay ladder: no message was delayed yet.")
+        printer.note("There is no delay ladder: no message has been delayed yet.")
         return
     printer.table(
         (TableColumn("due within", "right"), TableColumn("messages", "right")),
@@ -307,7 +307,7 @@ _RANGES = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
 
 
 def _by_due_time(found: Waiting) -> list[tuple[str, int]]:
-    """Return the messages by rounded ranges of time, without empty ones."""
+    """Return the messages by rounded time ranges, without empty ones."""
     counts: dict[str, int] = {}
     for due, count in found.levels:
         within = next(
@@ -327,8 +327,8 @@ def _by_due_time(found: Waiting) -> list[tuple[str, int]]:
 def row_of(
     queue: str, places: Depths, waiting_there: Mapping[str, int | None] = MappingProxyType({})
 ) -> list[str | Cell]:
-    """Return a subscription as a row of a table with `COLUMNS`; in place of a retry queue, what the
-    broker holds back in the main queue."""
+    """Return a subscription as a row of a table with `COLUMNS`. Without a retry queue, its cell
+    shows what the broker holds back in the main queue."""
     cells = [
         _held_back_cell(waiting_there[queue])
         if place == "retry" and queue in waiting_there
@@ -343,8 +343,8 @@ def _held_back_cell(count: int | None) -> Cell:
 
 
 def json_of(places: Depths) -> dict[str, object]:
-    """Return the depths as JSON values; null for a queue that is missing, and for an unknown number
-    of held messages."""
+    """Return the depths as JSON values, with null for a missing queue and for an unknown number of
+    held messages."""
     return {
         place: None if depth is None else _json_of(place, depth) for place, depth in places.items()
     }
@@ -352,7 +352,7 @@ def json_of(places: Depths) -> dict[str, object]:
 
 def _json_of(place: str, depth: Depth) -> dict[str, object]:
     counted: dict[str, object] = {"messages": depth.total, "consumers": depth.consumers}
-    # What workers hold of a main queue is not asked for.
+    # The number of messages that workers hold is not queried for a main queue.
     return counted | {"held": depth.held} if place == "failed" else counted
 
 
@@ -367,8 +367,8 @@ def _cell(place: str, depth: Depth | None) -> Cell:
 
 
 def _consumers(places: Depths) -> str:
-    """Return who consumes: the main queue's consumers as a number; those of another queue are rare
-    enough to be named."""
+    """Return the number of consumers of the main queue; consumers of other queues are rare, and
+    shown with the queue's role."""
     main = places.get("main")
     others = [
         f"{place} {depth.consumers:,}"
@@ -385,8 +385,8 @@ def _name(queue: str, place: str) -> str:
 
 
 def _subscriptions(connector: Connector, management_url: str | None) -> list[str]:
-    """Return the main queues that have a retry or a failed queue, or had: one that lost its main
-    queue is worth seeing."""
+    """Return the main queues that have a retry or a failed queue, even those that no longer exist:
+    a subscription that lost its main queue is worth seeing."""
     try:
         with ManagementAPI(connector.url, management_url) as management:
             found = management.queue_names()

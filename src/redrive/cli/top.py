@@ -1,4 +1,4 @@
-"""`redrive top`: all subscriptions at a glance, as they change."""
+"""`redrive top`: a live view of all subscriptions."""
 
 import contextlib
 import os
@@ -46,7 +46,7 @@ _CLEAR = "\x1b[2J"
 
 
 class Screen:
-    """All of the terminal, while `drawing`."""
+    """The whole terminal, inside `drawing`."""
 
     def __init__(self, console: "Console", keyboard: int | None) -> None:
         self._console = console
@@ -56,23 +56,22 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """How many columns it has."""
+        """Width in columns."""
         return self._console.width
 
     @property
     def height(self) -> int:
-        """How many lines it has."""
+        """Height in lines."""
         return self._console.height
 
     def lines(self, what: "RenderableType") -> list[str]:
-        """The lines that something takes."""
+        """Return the lines that something takes up."""
         with self._console.capture() as captured:
             self._console.print(what)
         return captured.get().splitlines()
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Has these lines, and no other, stand there. Only what is not there yet is written: the
-        link may be slow."""
+        """Show exactly these lines. Only lines that changed are written: the link may be slow."""
         size = (self.width, self.height)
         resized = size != self._size
         there = [] if resized else self._drawn
@@ -86,8 +85,8 @@ class Screen:
         sys.stdout.flush()
 
     def keys(self, seconds: float) -> bytes:
-        """Waits so long, or until keys are pressed, and returns them; `q` where there is nobody to
-        press any more."""
+        """Wait this many seconds, or until keys are pressed, and return them; return `q` at the end
+        of the input."""
         if self._keyboard is None:
             time.sleep(seconds)
             return b""
@@ -97,8 +96,8 @@ class Screen:
 
 @contextlib.contextmanager
 def drawing() -> Iterator[Screen]:
-    """The terminal, to draw on; as it was afterwards, however this ends. Ctrl-C ends it, and
-    SIGTERM ends the process."""
+    """Yield the terminal to draw on, and restore it at the end, whatever happens. Ctrl-C ends the
+    block, and SIGTERM ends the process."""
     import termios
     import tty
 
@@ -115,9 +114,9 @@ def drawing() -> Iterator[Screen]:
         console.show_cursor(False)
         yield Screen(console, keyboard)
     except KeyboardInterrupt:
-        pass  # Ctrl-C is a way to end it
+        pass  # a normal way to end it
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # asked twice, it must still tidy up
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not stop the cleanup
         console.show_cursor(True)
         console.set_alt_screen(False)
         if keyboard is not None and was is not None:
@@ -126,7 +125,7 @@ def drawing() -> Iterator[Screen]:
 
 
 _LONGEST_NAME = 48
-"""A name may hide columns up to this width; a longer one is wrapped or cut in its middle."""
+"""Width up to which a name may hide columns; a longer one is wrapped or cut in its middle."""
 
 _COLUMNS = (
     TableColumn("subscription", give=True, wrap=True, least=_LONGEST_NAME),
@@ -143,37 +142,37 @@ _COLUMNS = (
 )
 
 _HUNG = TableColumn("hung", "right", hide=9)
-"""Before the last one, where a worker tells of handlers that hang."""
+"""Inserted before the last column if a worker reports handlers that hang."""
 
 _HEAD = 3
-"""The lines of the live table's head: its titles take two, so that more columns have room."""
+"""Lines of the live table's header: its titles take two, so that more columns fit."""
 
 _WIDE = 100
-"""From so many columns on, the table has wider gaps."""
+"""Number of columns from which the table has wider gaps."""
 
 _REDRAW = 0.5
-"""Seconds between two drawings; nobody waits longer for an answer that has come."""
+"""Seconds between redraws, and so the longest delay before a new answer is shown."""
 
 _OTHERS = 10.0
-"""Seconds after which dead-letter queues that redrive did not make are looked for again: that takes
-a list of all bindings."""
+"""Seconds between searches for dead-letter queues that redrive did not make: each lists all
+bindings."""
 
 _MOST_OTHERS = 4
-"""How many of them the live view shows, at most."""
+"""Maximum number of these queues in the live view."""
 
 _LINES_FOR_ONE = 5
-"""How many lines a terminal must have for each of them that is shown."""
+"""Lines that a terminal must have for each of these queues that is shown."""
 
 _OF_OTHERS = "Dead-letter queues that redrive did not make"
 
 _LATE = 2.0
-"""Seconds that an answer of the management API may take before the view says so."""
+"""Seconds that the management API may take to answer before the view says so."""
 
 _UP, _DOWN, _PAGE_UP, _PAGE_DOWN = b"\x1b[A", b"\x1b[B", b"\x1b[5~", b"\x1b[6~"
 
 
 class SortKey(StrEnum):
-    """What subscriptions are sorted by."""
+    """The sort order of subscriptions."""
 
     NAME = "name"
     FAILED = "failed"
@@ -181,7 +180,7 @@ class SortKey(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopOptions(options.BrokerOptions):
-    """The options that say where the broker is, and whether one exchange family alone is meant."""
+    """Options that say where the broker is, and name an exchange family if only one is wanted."""
 
     exchange: Annotated[
         str | None,
@@ -199,7 +198,7 @@ class TopOptions(options.BrokerOptions):
 
     @property
     def family(self) -> ExchangeFamily | None:
-        """The exchange family; None for all."""
+        """Exchange family; None for all."""
         if self.exchange is None:
             return None
         return ExchangeFamily(self.exchange, self.retry_suffix, self.failed_suffix)
@@ -231,14 +230,14 @@ def top(
 ) -> None:
     """Watch all subscriptions live.
 
-    It shows how many messages are in their queues and how many pass through them; below, the
-    dead-letter queues that redrive did not make, looked for every ten seconds. q or Ctrl-C ends it,
-    arrow keys scroll. A narrow terminal hides the least important columns.
+    It shows how many messages are in their queues and how many pass through them. Below are the
+    dead-letter queues that redrive did not make, updated every ten seconds. q or Ctrl-C ends it,
+    and the arrow keys scroll. A narrow terminal hides the least important columns.
 
     The numbers are the management API's: counts are up to five seconds old, and rates are averages
     over the last 15 seconds. Messages that consumers hold or that the broker is dead-lettering
-    count too. in/s includes requeued messages, done/s includes those that were given up. hung are
-    handlers that run on though their time is up, where workers tell.
+    count too. in/s includes requeued messages, done/s includes those that were given up. hung
+    counts handlers that are still running after their time is up, if workers report them.
 
     \b
     Example:
@@ -263,7 +262,7 @@ class _Others:
 
     Args:
         found: the queues, the fullest first; None if they can't be listed.
-        problem: why not.
+        problem: why they can't be listed.
     """
 
     found: Sequence[CountedQueue] | None
@@ -271,14 +270,14 @@ class _Others:
 
     @property
     def title(self) -> str:
-        """What stands above them; empty if there is nothing to say."""
+        """Heading of their list; empty if there is nothing to say."""
         if self.found is None:
             return f"{_OF_OTHERS} can't be listed: {self.problem.rstrip('.')}."
         return f"{_OF_OTHERS}:" if self.found else ""
 
 
 class _Source:
-    """What the management API counts of the subscriptions that are asked for."""
+    """The management API's counts for the subscriptions that were asked for."""
 
     def __init__(
         self, management: ManagementAPI, patterns: tuple[str, ...], family: ExchangeFamily | None
@@ -303,20 +302,20 @@ class _Source:
         }
 
     def _hung(self) -> Mapping[str, int]:
-        """Return how many handlers hang, as far as consumers can be listed: a broker that keeps no
-        statistics refuses to, and its queues are shown all the same."""
+        """Return how many handlers hang, by queue; none if consumers can't be listed. A broker
+        without statistics refuses to list them, and its queues are shown anyway."""
         try:
             return self._management.hung()
         except RedriveError:
             return {}
 
     def others(self) -> "_Others":
-        """Return the dead-letter queues that redrive did not make, up to ten seconds old; none
-        where one exchange family is asked for."""
+        """Return the dead-letter queues that redrive did not make, up to ten seconds old; none if
+        an exchange family was named."""
         if self._family is None and time.monotonic() - self._looked_at >= _OTHERS:
             try:
                 found = dead_letter_survey.over_management(self._management)
-            except RedriveError as error:  # what can be counted is shown all the same
+            except RedriveError as error:  # what can be counted is shown anyway
                 self._others = _Others(None, in_one_line(str(error).partition("\n")[0]))
             else:
                 named = [one for one in found if self._is_named(one.queue.name)]
@@ -401,8 +400,8 @@ def _row(flow: Flow) -> list[str | Cell]:
 
 
 def _state_of(flow: Flow) -> Cell:
-    """Return whether a subscription is failing now, handlers of it hang, or the broker is
-    dead-lettering for it, in a word and a colour; else nothing."""
+    """Return in a word and a colour whether a subscription is failing, has handlers that hang, or
+    has messages that the broker is dead-lettering; otherwise an empty cell."""
     if flow.rate_failed:
         return Cell("failing", "bold red")
     if flow.hung:
@@ -428,7 +427,7 @@ def _footer(queues: Mapping[str, QueueCount], found: list[Flow]) -> str:
     waiting = on_the_ladder(queues)
     many = "an unknown number of messages" if waiting is None else count_of(waiting, "message")
     uncounted = sum(count.total is None for count in queues.values())
-    # A young queue has no counts for some seconds.
+    # A new queue has no counts for a few seconds.
     unknown = f"; {count_of(uncounted, 'queue')} not counted by the broker" if uncounted else ""
     return f"{count_of(len(found), 'subscription')}; {many} on delay ladders{unknown}"
 
@@ -442,8 +441,8 @@ class _Seen:
 
     Args:
         at: when it last answered, or was first asked.
-        queues: what it answered then; None as long as it never did.
-        problem: why there was no answer since.
+        queues: what it answered then; None before the first answer.
+        problem: why there has been no answer since.
         others: the dead-letter queues that redrive did not make.
     """
 
@@ -454,16 +453,16 @@ class _Seen:
 
     @property
     def is_over(self) -> bool:
-        """Whether asking again is of no use. Once it has answered it will again: a broker that
-        starts may refuse anything."""
+        """Whether asking again is pointless. If the API has answered before, it will again: a
+        broker that is starting may refuse anything."""
         unexpected = not isinstance(self.problem, RedriveError)
         refused = self.queues is None and not isinstance(self.problem, BrokerUnavailable)
         return self.problem is not None and (unexpected or refused)
 
 
 class _Asking:
-    """Asks the management API again and again, beside the view, which a slow answer must not keep
-    from being left."""
+    """A thread that keeps asking the management API, so that a slow answer can't keep the user from
+    quitting."""
 
     def __init__(self, source: _Source, interval: float) -> None:
         self.seen = _Seen(time.monotonic())
@@ -477,7 +476,7 @@ class _Asking:
             try:
                 counts, others = self._source.counts(), self._source.others()
                 self.seen = _Seen(time.monotonic(), counts, others=others)
-            except Exception as error:  # noqa: BLE001 — the view says it, or raises it
+            except Exception as error:  # noqa: BLE001 — the view shows it, or raises it
                 self.seen = replace(self.seen, problem=error)
             time.sleep(self._interval)
 
@@ -505,8 +504,8 @@ def _watch(source: _Source, address: str, interval: float, sort: SortKey) -> Non
 def _draw(
     screen: "Screen", address: str, seen: _Seen, first: int, *, sort: SortKey, late: float
 ) -> tuple[int, int]:
-    """Draw it with this subscription at the top, or the nearest possible; return which one that is,
-    and for how many there is room."""
+    """Draw the view with this subscription at the top, or the nearest possible; return which one is
+    at the top, and how many fit."""
     found = _sorted(flows(seen.queues or {}), sort)
     head = screen.lines(
         paragraph(f"redrive top — {address} — {time.strftime('%H:%M:%S')} — q quits\n", "bold")
@@ -526,8 +525,8 @@ def _draw(
 
 
 def _lines_of_others(screen: "Screen", others: _Others) -> list[str]:
-    """Return a line for each of the fullest dead-letter queues that redrive did not make, as far as
-    there is room."""
+    """Return a line for each of the fullest dead-letter queues that redrive did not make, as many
+    as fit."""
     from rich.table import Table
 
     room = min(_MOST_OTHERS, screen.height // _LINES_FOR_ONE)
@@ -576,12 +575,13 @@ def _table(screen: "Screen", shown: list[Flow]) -> list[str]:
 
 
 def _head(title: str) -> int:
-    """Return the width of a title, whose unit has a line of its own."""
+    """Return the width of a title, whose unit has its own line."""
     return max(map(len, title.replace("/", "\n/").split("\n")))
 
 
 def _within(name: str, room: int) -> str:
-    """Return a name that takes one line: the beginning and the end of a long one tell it apart."""
+    """Return a name shortened to one line. The start and the end are kept, which tell long names
+    apart."""
     half = max(1, min(room, _LONGEST_NAME) // 2)
     return name if len(name) <= 2 * half else f"{name[: half - 1]}…{name[-half:]}"
 
@@ -592,7 +592,7 @@ def _state(seen: _Seen, found: list[Flow], late: float) -> "Text":
     if seen.problem is not None:
         problem, _, remedy = str(seen.problem).partition("\n")
         if seen.queues is not None:
-            # No setting is wrong: it has answered before.
+            # Without the remedy: it has answered before, so no setting is wrong.
             return paragraph(f"{in_one_line(problem)}\nAsking again; {old}.", "bold red")
         return paragraph(
             "\n".join(filter(None, (in_one_line(problem), in_one_line(remedy), "Asking again."))),

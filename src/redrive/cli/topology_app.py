@@ -1,4 +1,4 @@
-"""`redrive topology`: the commands that work on a topology file."""
+"""`redrive topology`: commands for a topology file."""
 
 from redrive.cli.lazy_group import CommandEntry, lazy_group
 

@@ -39,9 +39,9 @@ def destroy(
     """Delete what a file describes.
 
     It deletes the queues, the policies that set their delays and, if nothing else uses them, the
-    exchanges. If one of the queues has a
-    consumer or, without --with-messages, a message, it deletes nothing and exits with 1. The delay
-    ladder stays if others use it, or if the management API, which alone can tell, does not answer.
+    exchanges. If one of the queues has a consumer or, without --with-messages, a message, it
+    deletes nothing and exits with 1. The delay ladder stays if others use it, or if the management
+    API, which alone knows, does not answer.
 
     \b
     Example:
@@ -122,8 +122,8 @@ def destroy(
 def _without_what_others_use(
     connector: Connector, subscriptions: tuple[Subscription, ...], management_url: str | None
 ) -> tuple[Topology, dict[str, str]]:
-    """What may go, and why the delay ladder of a main exchange stays: it is one for all
-    subscriptions and publishers of its exchange."""
+    """Return what may be deleted, and why the delay ladder of a main exchange stays: all
+    subscriptions and publishers of an exchange share its ladder."""
     kept: dict[str, str] = {}
     blind, observed = "", Observed({}, {}, frozenset())
     try:
@@ -174,8 +174,8 @@ def _refuse_where_used(printer: Printer, there: dict[str, Depth], *, with_messag
 
 
 def _close_the_ways_in(declarer: Declarer, topology: Topology, there: dict[str, Depth]) -> None:
-    """Unbinds the queues and looks again: a message that came in the meantime must not go with its
-    queue."""
+    """Unbind the queues and check again: a message that arrived in the meantime must not be deleted
+    with its queue."""
     bindings = [binding for binding in topology.bindings if binding.destination in there]
     for binding in bindings:
         declarer.unbind(binding)
@@ -196,7 +196,7 @@ def _close_the_ways_in(declarer: Declarer, topology: Topology, there: dict[str, 
 def _delete(
     declarer: Declarer, topology: Topology, there: dict[str, Depth]
 ) -> Iterator[Exchange | Queue | Binding]:
-    # The main queues first: what they reject has its way until the last moment.
+    # Main queues first: messages that they reject can still be moved until the last moment.
     for queue in reversed(topology.queues):
         if queue.name in there:
             declarer.delete(queue)
@@ -208,7 +208,7 @@ def _delete(
     ]
     deleted: list[Exchange] | None = None
     while deleted is None or deleted:
-        # One that gives to another can go once that is gone.
+        # An exchange that routes to another one can be deleted once that one is gone.
         deleted = [exchange for exchange in left if declarer.delete_unused(exchange)]
         left = [exchange for exchange in left if exchange not in deleted]
         yield from deleted
@@ -217,7 +217,8 @@ def _delete(
 def _delete_policies(
     printer: Printer, connector: Connector, management_url: str | None, topology: Topology
 ) -> Iterator[Policy]:
-    """The policies of ours for the delays of the topology's queues, each once it is gone."""
+    """Delete redrive's policies for the delays of the topology's queues; yield each once it is
+    deleted."""
     queues = {queue.name for queue in topology.queues}
     try:
         with ManagementAPI(connector.url, management_url) as management:
@@ -227,6 +228,6 @@ def _delete_policies(
                     yield policy
     except RedriveError as error:
         printer.note(
-            "A policy that sets the delay of one of these queues was not looked for, or stays: "
+            "Not all policies that set the delays of these queues could be found and deleted: "
             f"{error}"
         )

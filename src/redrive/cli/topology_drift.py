@@ -1,5 +1,5 @@
-"""A topology file against a broker: what the commands of `redrive topology` look at before they do
-anything."""
+"""How a broker differs from a topology file, which the `redrive topology` commands check before
+they do anything."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -40,9 +40,9 @@ class Drift:
 
     Args:
         subscriptions: what the file asks for.
-        version: the broker's.
+        version: the broker's version.
         found: the differences.
-        blind: why bindings could not be looked at; empty where they were.
+        blind: why bindings could not be compared; empty if they were.
     """
 
     subscriptions: tuple[Subscription, ...]
@@ -57,17 +57,17 @@ class Drift:
 
     @property
     def missing(self) -> list[Exchange | Queue | Binding]:
-        """What would be made."""
+        """Objects that would be created."""
         return [difference.what for difference in self.found if isinstance(difference, Missing)]
 
     @property
     def differs(self) -> list[Differs]:
-        """What is there and can't be declared as asked."""
+        """Objects that exist and can't be declared as the file asks."""
         return [difference for difference in self.found if isinstance(difference, Differs)]
 
     @property
     def to_migrate(self) -> list[Differs]:
-        """What `migrate` changes: arguments of the subscriptions' own queues."""
+        """Differences that `migrate` resolves: arguments of the subscriptions' own queues."""
         own = {
             queue
             for one in self.subscriptions
@@ -82,24 +82,24 @@ class Drift:
 
     @property
     def by_hand(self) -> list[Differs]:
-        """What no command changes: exchanges, what a queue is beside its arguments, and the delay
-        ladder's queues."""
+        """Differences that no command resolves: exchanges, properties of queues other than
+        arguments, and the delay ladder's queues."""
         migrated = self.to_migrate
         return [differs for differs in self.differs if differs not in migrated]
 
     @property
     def stale(self) -> list[Binding]:
-        """Bindings that are not asked for."""
+        """Bindings that the file does not ask for."""
         return [difference.binding for difference in self.found if isinstance(difference, Stale)]
 
     @property
     def due(self) -> list[PolicyChange]:
-        """Delays that policies set, and `apply` changes."""
+        """Delays set by policy that `apply` changes."""
         return [difference.change for difference in self.found if isinstance(difference, Due)]
 
     @property
     def retired(self) -> list[Exchange | Binding | Policy]:
-        """What tags that changed and delays that were set by a policy leave behind, and `apply`
+        """Leftovers of changed tags and of delays that were set by policy, which `apply`
         removes."""
         return [difference.what for difference in self.found if isinstance(difference, Retired)]
 
@@ -109,7 +109,7 @@ def _is_an_argument_of_a_queue(mismatch: TopologyMismatch) -> bool:
 
 
 def wanted_by(subscriptions: tuple[Subscription, ...]) -> Topology:
-    """Everything that these subscriptions need on the broker."""
+    """Return everything that these subscriptions need on the broker."""
     return union_of(with_ladder(subscription) for subscription in subscriptions)
 
 
@@ -119,7 +119,7 @@ def subscriptions_in(file: Path) -> tuple[Subscription, ...]:
 
 
 def connector_for(url: str, verb: str, file: Path) -> Connector:
-    """Return how a command connects."""
+    """Return the connector for a command."""
     return Connector(url, default_name(f"topology {verb}", file.name))
 
 
@@ -130,7 +130,8 @@ def look(
     *,
     blind: bool,
 ) -> Drift:
-    """Return how the broker differs."""
+    """Return how the broker differs from the subscriptions. If `blind`, bindings need not be
+    compared when the management API does not answer."""
     with broker.declaring(connector) as declarer:
         version = declarer.version
     for subscription in subscriptions:
@@ -152,7 +153,7 @@ def look(
 def set_delays(
     connector: Connector, management_url: str | None, due: Iterable[PolicyChange]
 ) -> None:
-    """Sets the delays that policies are to set; they hold at once."""
+    """Apply these changes to the policies that set delays; they take effect at once."""
     changes = list(due)
     if changes:
         with ManagementAPI(connector.url, management_url) as management:
@@ -163,7 +164,7 @@ def set_delays(
 def remove_policies(
     connector: Connector, management_url: str | None, retired: Iterable[object]
 ) -> None:
-    """Removes the policies among what nothing asks for any longer."""
+    """Delete the policies among the objects that nothing asks for any longer."""
     policies = [what for what in retired if isinstance(what, Policy)]
     if policies:
         with ManagementAPI(connector.url, management_url) as management:

@@ -28,9 +28,9 @@ def history(
 ) -> None:
     """Keep a copy of each failure for a time, in a stream.
 
-    A console that was not running then catches up with what has failed meanwhile, without a look at
-    any failed queue. Without a history it follows by a queue of its own, from its start on. A
-    second run changes nothing; a history that is there keeps its age.
+    A console that was not running can then catch up on what has failed in the meantime, without a
+    look at any failed queue. Without a history, it uses a queue of its own and only sees failures
+    after its start. A second run changes nothing; an existing history keeps its age.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`redrive topology migrate`: changes arguments of queues, which RabbitMQ itself can't."""
+"""`redrive topology migrate`: changes the arguments of queues, which RabbitMQ itself can't do."""
 
 from typing import Annotated
 
@@ -47,10 +47,10 @@ def migrate(
 ) -> None:
     """Change the arguments of live queues.
 
-    The queues get the delay, type and way of retrying that the file says, and no message is lost. A
-    temporary queue takes the messages while the queue is deleted and created again. Publishers
-    continue; the command prints beforehand what pauses. If it is interrupted, run it again: it
-    continues. Don't requeue failed messages to the queue meanwhile.
+    The queues get the delay, type and retry mechanism that the file asks for, and no message is
+    lost. A temporary queue takes the messages while the queue is deleted and created again.
+    Publishers continue; the command prints beforehand what pauses. If it is interrupted, run it
+    again: it continues. Don't requeue failed messages to the queue meanwhile.
 
     \b
     Example:
@@ -83,7 +83,7 @@ def migrate(
             raise typer.Exit(1)
         reports: dict[str, MigrationReport] = {}
         wanted = wanted_by(tuple(due))
-        # Before the queues: one without its delay has what fails come back at once.
+        # Before the queues: without its delay, a queue returns failed messages at once.
         for change in delays_due(wanted, observed.policies):
             management.set_policy(change.policy)
         for subscription in due:
@@ -127,7 +127,7 @@ def _refuse_what_is_shared(due: list[Subscription]) -> None:
             raise ConfigurationError(
                 f"{subscription.queue!r} can't be migrated to retry_via: republish, whose queues "
                 "are shared with PHP and Java services",
-                "Only the way to retry_via: dead-letter is open; leave it out with --queue.",
+                "Only migration to retry_via: dead-letter is possible. Leave it out with --queue.",
             )
 
 

@@ -45,10 +45,11 @@ def plan(
 
     It changes nothing. Each line begins with a sign: + for what `apply` would create; ~ for what
     exists with other arguments (`migrate` changes those of a subscription's queues; an exchange has
-    to be deleted by hand and created again); * for a delay that `apply` changes by a policy, while
-    the queue is used; - for a binding that only `apply --prune` removes; x for what `apply` always
-    removes: filters of tags that changed and the bindings around them, and policies of delays that
-    are no longer set by one. It exits with 1 if something exists with other arguments.
+    to be deleted by hand and created again); * for a delay that `apply` changes by policy, while
+    the queue is in use; - for a binding that only `apply --prune` removes; x for what `apply`
+    always removes: tag filters that changed and the bindings around them, and policies for
+    delays that are no longer set by policy. It exits with 1 if something exists with other
+    arguments.
 
     \b
     Example:
@@ -102,8 +103,8 @@ def apply(
 ) -> None:
     """Create what a file asks for.
 
-    It creates what is missing, sets delays that the file has by policy (delay_by: policy), and
-    removes what tags that changed leave behind. If something exists with other arguments it creates
+    It creates what is missing, sets delays that the file sets by policy (delay_by: policy), and
+    removes the leftovers of tags that changed. If something exists with other arguments it creates
     nothing: it prints the difference and exits with 1. A second run, or one after an interruption,
     creates what is still missing.
 
@@ -123,7 +124,7 @@ def apply(
     if stale and not printer.confirm(f"Remove {count_of(len(stale), 'binding')}?", yes=yes):
         printer.note("Nothing was changed.")
         raise typer.Exit(1)
-    # Before the queues: one without its delay has what fails come back at once.
+    # Before the queues: without its delay, a queue returns failed messages at once.
     set_delays(connector, broker.management_url, drift.due)
     for subscription in drift.subscriptions:
         declarer.declare(connector, subscription)
@@ -137,9 +138,9 @@ def apply(
 
 
 def _left(drift: Drift) -> list[Exchange]:
-    """The old filters, and the pointers to them, that are there once all is declared.
+    """Return the old filters, and the pointers to them, that are left once everything is declared.
 
-    A pointer that is asked for names the right filter by then.
+    By then, a pointer that the file asks for names the right filter.
     """
     wanted = {pointer.name for pointer in drift.topology.pointers}
     return [
@@ -180,7 +181,7 @@ def _show(printer: Printer, drift: Drift, *, done: bool = False, pruned: bool = 
 
 
 def _objects_in(differing: list[Differs]) -> list[str]:
-    """The objects that differ, each once."""
+    """Return the objects that differ, each once."""
     return list(
         dict.fromkeys(f"{differs.mismatch.kind} {differs.mismatch.name}" for differs in differing)
     )
@@ -191,11 +192,11 @@ def _why(what: Exchange | Binding | Policy) -> str:
         case Policy():
             return ": the delay is no longer set by it"
         case Binding():
-            return ": it bypasses the filter of tags"
+            return ": it bypasses the tag filter"
         case Exchange(_, "headers"):
-            return ": a filter of tags that are no longer wanted"
+            return ": a tag filter that is no longer wanted"
         case _:
-            return ": it names a filter of tags that are no longer wanted"
+            return ": it names a tag filter that is no longer wanted"
 
 
 def _summary(drift: Drift, *, done: bool, pruned: bool) -> str:

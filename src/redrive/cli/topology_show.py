@@ -1,4 +1,4 @@
-"""`redrive topology show`, `schema` and `init`: a topology file in other forms, and a file made
+"""`redrive topology show`, `schema` and `init`: show a topology file in other forms, and write one
 from a broker."""
 
 import json
@@ -20,7 +20,7 @@ from redrive.topology.formats import definitions_of, json_of, mermaid_of, tree_o
 
 
 class Drawing(StrEnum):
-    """How to show a topology."""
+    """The form in which to show a topology."""
 
     TREE = "tree"
     MERMAID = "mermaid"
@@ -152,7 +152,7 @@ def _write(file: Path, text: str) -> None:
             stream.write(text)
     except OSError as error:
         if not isinstance(error, FileExistsError):
-            file.unlink(missing_ok=True)  # half a file would be read as a whole one
+            file.unlink(missing_ok=True)  # half a file could be taken for a whole one
         raise ConfigurationError(
             f"{str(file)!r} can't be written: {error.strerror}", "Give another place."
         ) from error

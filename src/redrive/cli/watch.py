@@ -17,26 +17,27 @@ from redrive.pubsub.blocking.declarer import Depth
 from redrive.topology.durations import duration_of
 
 _CALM = 0.9
-"""The share of the bound at which a queue is calm again: one that goes up and down around its bound
-is one crossing."""
+"""Share of the threshold at which a queue is calm again, so that a queue that goes up and down
+around its threshold alerts only once."""
 
 
 class ThresholdAlarm:
-    """Notices that a queue grows above a bound; again only after it was well below it."""
+    """An alarm for queues that grow above a threshold, which rearms only once a queue has been
+    well below it."""
 
     def __init__(self, above: int) -> None:
         self._above = above
         self._told: set[str] = set()
 
     def crosses(self, queue: str, depth: int, *, is_all: bool = True) -> bool:
-        """Whether to tell of it now: it is above the bound, and nobody was told since it was
-        calm."""
+        """Return whether to alert now: the queue is above the threshold, and has been calm
+        since the last alert, if there was one."""
         if is_all and depth <= self._above * _CALM:
             self._told.discard(queue)
         return depth > self._above and queue not in self._told
 
     def told(self, queue: str) -> None:
-        """Somebody was told."""
+        """Record that an alert was sent."""
         self._told.add(queue)
 
 
@@ -100,10 +101,10 @@ def watch(
 ) -> None:
     """Alert when failed queues grow.
 
-    It alerts once when a queue has more messages than --above, and again only after the queue went
-    down to nine tenths of that. Messages that somebody is reading count too, as the management API
-    reports them. If the command or the webhook fails, it is tried again at the next check. It runs
-    until Ctrl-C.
+    It alerts once when a queue has more messages than --above, and again only after the queue has
+    gone down to nine tenths of that. Messages that somebody is reading count too, as the management
+    API reports them. If the command or the webhook fails, it is tried again at the next check. It
+    runs until Ctrl-C.
 
     \b
     Example:
@@ -154,14 +155,14 @@ def _words_of(command: str | None) -> list[str] | None:
 
 
 def _depths(printer: Printer, failed: dict[str, FailedQueue], *, once: bool) -> dict[str, Depth]:
-    """How much is in the failed queues, as far as the broker answers; where it does not, a note
-    says why, and that it is asked again unless this was to be `once`."""
+    """Return the depths of the failed queues that the broker reports. A note says why others are
+    missing, and that they are checked again unless `once`."""
     found: dict[str, Depth] = {}
     for queue, one in failed.items():
         try:
             depth = one.count()
             if depth is None:
-                one.depth()  # says what is wrong
+                one.depth()  # raises the reason
             else:
                 found[queue] = depth
         except BrokerUnavailable as error:
@@ -192,7 +193,7 @@ def _tell(
     words: list[str] | None,
     webhook: str | None,
 ) -> bool:
-    """Alert by each means; return whether all of them worked."""
+    """Run the command and call the webhook, if given; return whether both worked."""
     done = True
     if words is not None:
         done &= _run(

@@ -35,8 +35,8 @@ def web(
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="Where to listen. Others than this machine reach it only if people log in, over "
-            "TLS or a proxy that has it. Port 0 takes any that is free.",
+            help="Where to listen. Other machines can reach it only if people log in, over TLS or "
+            "through a proxy that has TLS. Port 0 takes any free port.",
         ),
     ] = _PORT,
     allow: Annotated[
@@ -44,22 +44,22 @@ def web(
         typer.Option(
             "--allow",
             metavar="requeue,edit,note,store,discard",
-            help="What may be done besides reading, by whom the broker lets: requeue messages, "
-            "change their bodies, say something of causes, copy messages to files and restore "
-            "them, move them to a file. Default: nothing.",
+            help="What users may do besides reading, if the broker lets them: requeue messages, "
+            "change their bodies, add notes to causes, copy messages to files and restore them, "
+            "move them to a file. Default: nothing.",
             show_default=False,
         ),
     ] = None,
     hide_bodies: Annotated[
-        bool, typer.Option("--hide-bodies", help="Show no body, and give none for download.")
+        bool, typer.Option("--hide-bodies", help="Hide bodies on all pages and in all downloads.")
     ] = False,
     trackers: Annotated[
         list[str] | None,
         typer.Option(
             "--tracker",
             metavar="URL",
-            help="Where the team keeps track of what is wrong: an address with {type}, {message}, "
-            "{frame}, {group} or {queue} in it, which each cause links to. Can be repeated.",
+            help="The team's issue tracker: a URL with {type}, {message}, {frame}, {group} or "
+            "{queue} in it, which each cause links to. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -87,8 +87,8 @@ def web(
         Login,
         typer.Option(
             "--login",
-            help="How people come in: by the link that is printed, or with a user and a password "
-            "of the broker's, as whom they act then. --trust-header sets proxy.",
+            help="How people log in: with the link that is printed, or with a user name and "
+            "password of the broker; then they act as that user. --trust-header sets proxy.",
         ),
     ] = Login.LINK,
     certfile: Annotated[
@@ -97,14 +97,16 @@ def web(
     ] = None,
     keyfile: Annotated[
         Path | None,
-        typer.Option("--keyfile", metavar="PEM", help="Its key, if that is in another file."),
+        typer.Option(
+            "--keyfile", metavar="PEM", help="The certificate's key, if it is in another file."
+        ),
     ] = None,
     hosts: Annotated[
         list[str] | None,
         typer.Option(
             "--host",
             metavar="NAME",
-            help="A further name by which people ask for it. Can be repeated.",
+            help="Another host name under which people open the console. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -113,7 +115,7 @@ def web(
         typer.Option(
             "--trusted-proxy",
             metavar="ADDRESS",
-            help="A proxy in front, whose X-Forwarded-For, -Proto and -Host are believed: an "
+            help="A proxy in front, whose X-Forwarded-For, -Proto and -Host are trusted: an "
             "address or a network. Can be repeated.",
             show_default=False,
         ),
@@ -131,7 +133,7 @@ def web(
     idle_time: Annotated[
         str,
         typer.Option(
-            "--idle-time", metavar="DURATION", help="After how long a login ends that is not used."
+            "--idle-time", metavar="DURATION", help="How long until an unused login ends."
         ),
     ] = "30m",
     journal: job_options.JournalFile = None,
@@ -141,11 +143,11 @@ def web(
 ) -> None:
     """Open the console: failed messages, their causes and jobs, in a browser.
 
-    It prints a link that lets in one browser, once, and listens on this machine alone; with --login
-    broker people log in, from anywhere. It only reads unless --allow says what else it may do, and
-    the broker lets the user. What it shows is what the last look at each
-    queue has found; a queue is looked at when you say so. Ctrl-C ends it: jobs that run are stopped
-    cleanly, and can be resumed.
+    It prints a link that lets in one browser, once, and listens only on this machine; with --login
+    broker people log in, from anywhere. It only reads, unless --allow says what else it may do and
+    the broker lets the user do it. It shows what the last look at each queue has found; a queue is
+    only looked at when you ask for it. Ctrl-C ends it: running jobs are stopped cleanly, and can be
+    resumed.
 
     \b
     Example:
@@ -165,7 +167,7 @@ def web(
         idle_time=duration_of(idle_time, "--idle-time"),
     )
     place = ListenAddress.of(listen, access)
-    # A URL that can't be read is told before a port is taken.
+    # Reject a URL that can't be parsed before taking a port.
     url = BrokerURL.parse(broker.url)
     settings = ConsoleSettings(
         url=broker.url,
@@ -179,7 +181,7 @@ def web(
         trackers=tuple(map(TrackerLink.of, trackers or ())),
         access=access,
     )
-    # Before the link is printed: whoever reads it may end this at once.
+    # Before the link is printed: its reader may end this at once.
     with ended_by_signals() as ended, opened_server(settings, place) as server:
         link = server.new_link() if access.login is Login.LINK else None
         printer.result({"address": server.address, "link": link, "broker": url.address})
@@ -192,8 +194,8 @@ def web(
 
 
 def _serve(server: ConsoleServer, ended: threading.Event) -> None:
-    """Serves until the event is set. The server has a thread of its own: in the main one, uvicorn
-    would raise again the signals that it has caught, and Ctrl-C is no error here."""
+    """Serve until the event is set. The server has its own thread: in the main one, uvicorn would
+    re-raise the signals that it has caught, and Ctrl-C is not an error here."""
     thread = threading.Thread(target=server.run, name="redrive-console", daemon=True)
     thread.start()
     while thread.is_alive() and not ended.wait(0.2):

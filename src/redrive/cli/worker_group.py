@@ -1,4 +1,4 @@
-"""Processes that each run the same program: started again where they die, ended together."""
+"""Worker processes that each run the same program: restarted if they die, and ended together."""
 
 import logging
 import os
@@ -17,25 +17,25 @@ logger = logging.getLogger("redrive")
 
 _MOMENT = 0.1
 _FIRST_PAUSE = 0.1
-"""Short, since one message that kills has five workers started again before it is set aside."""
+"""Short, since a message that kills workers does so five times before it is set aside."""
 _LONGEST_PAUSE = 30.0
 _LIVED_WELL = 60.0
-"""Seconds after which a worker that dies is started again as soon as the first time."""
+"""Seconds of life after which a worker that dies is restarted as quickly as the first time."""
 _OWN_GROUP: dict[str, Any] = (
-    {"creationflags": 0x200}  # CREATE_NEW_PROCESS_GROUP, which subprocess has only there
+    {"creationflags": 0x200}  # CREATE_NEW_PROCESS_GROUP, which subprocess only has on Windows
     if sys.platform == "win32"
     else {"start_new_session": True}
 )
-"""Ctrl-C at a terminal is the group's, which ends its workers in their own order."""
+"""Keeps a terminal's Ctrl-C from the workers: only their parent gets it, and ends them in order."""
 
 
 class WorkerProcess:
-    """A process that runs a program, and ends with whoever started it."""
+    """A process that runs a program, and ends when the process that started it does."""
 
     def __init__(self, words: Sequence[str], name: str) -> None:
         self.name = name
         self.began = time.monotonic()
-        # -P: modules in the current directory must not stand in for those that redrive needs.
+        # -P: modules in the current directory must not shadow those that redrive needs.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "redrive.cli", *words],
             stdin=subprocess.PIPE,
@@ -45,31 +45,31 @@ class WorkerProcess:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, negative for a signal; None as long as it runs."""
+        """Its exit code, negative for a signal; None while it runs."""
         return self._process.poll()
 
     def stop(self) -> None:
-        """Has it finish what runs, and end."""
+        """Let it finish what is running, and end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def leave(self) -> None:
-        """Has it end at once; it must have been told to stop before."""
+        """Make it end at once; `stop` must have been called before."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """Ends it whatever it does."""
+        """Kill it, whatever it is doing."""
         self.stop()
         self._process.kill()
         self._process.wait()
 
 
 def end_with_parent() -> None:
-    """In a worker: ends as by SIGTERM when its standard input ends, which the process that started
-    it closes, or leaves to the system where it is killed."""
+    """In a worker: end as if by SIGTERM when standard input ends. The process that started the
+    worker closes it, or the system does when that process is killed."""
 
     def wait() -> None:
-        # Not by sys.stdin, whose lock this thread would hold when the interpreter ends.
+        # Not through sys.stdin: this thread would hold its lock when the interpreter exits.
         while os.read(0, 4096):
             pass
         signal.raise_signal(signal.SIGTERM)
@@ -80,22 +80,22 @@ def end_with_parent() -> None:
 class WorkerGroup:
     """Several workers of one program.
 
-    A worker that dies is started again, after a pause that doubles each time until it has lived for
-    a minute. One that is done ends all of them, as does one that says at its first start that it
-    can't run: later, the broker may be away for a while.
+    A worker that dies is restarted, after a pause that doubles each time until it has lived for a
+    minute. If one finishes, or reports at its first start that it can't run, all of them end. A
+    later failure to run is retried: the broker may be down for a while.
     """
 
     def __init__(self, count: int, words: Callable[[int], Sequence[str]]) -> None:
         self._words = words
         self._workers: dict[int, WorkerProcess] = {}
         self._due = dict.fromkeys(range(1, count + 1), 0.0)
-        """When each that does not run is to be started."""
+        """When to start each worker that is not running."""
         self._pauses: dict[int, float] = {}
         self._is_ending = False
         self._code = DONE
 
     def run(self) -> int:
-        """Runs them until SIGTERM or Ctrl-C, or until one ends by itself; gives the exit code."""
+        """Run them until SIGTERM or Ctrl-C, or until one ends by itself; return the exit code."""
         try:
             until_signalled(self._is_done, stop=self._stop, abort=self._leave)
         finally:
@@ -125,7 +125,7 @@ class WorkerGroup:
             self._code = self._code or max(code, 0)
         elif code == DONE or (code in (WRONG, COULD_NOT) and number not in self._pauses):
             self._code = code
-            logger.info("%s has ended with code %d: all of them end", worker.name, code)
+            logger.info("%s has ended with code %d: stopping all workers", worker.name, code)
             self._stop()
         else:
             lived = time.monotonic() - worker.began
@@ -133,7 +133,7 @@ class WorkerGroup:
             self._pauses[number] = min(2 * pause, _LONGEST_PAUSE)
             self._due[number] = time.monotonic() + pause
             logger.error(
-                "%s was ended by %s; it is started again in %g s", worker.name, _cause(code), pause
+                "%s was ended by %s; restarting it in %g s", worker.name, _cause(code), pause
             )
 
     def _stop(self) -> None:
@@ -147,7 +147,7 @@ class WorkerGroup:
 
 
 def _cause(code: int) -> str:
-    """What ended a process, by its exit code."""
+    """Return what ended a process, by its exit code."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -1,1 +1,1 @@
-"""Failed messages as rows: what is known of each, which of them are meant, what became of them."""
+"""Failed messages: reading, filtering, grouping, requeueing and discarding them."""

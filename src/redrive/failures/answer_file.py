@@ -1,4 +1,4 @@
-"""The answer to a query as a Parquet file, for other tools to go on with."""
+"""Write the answer to a query to a Parquet file, for use in other tools."""
 
 import tempfile
 from collections.abc import Iterable
@@ -12,13 +12,15 @@ _AT_A_TIME = 5000
 _MEMORY = "256MB"
 _TEXT = "VARCHAR"
 _LARGEST = 2**63
-"""A whole number that is as large is no whole number of a column."""
+"""Integers of this magnitude or more do not fit a BIGINT column."""
 
 
 def parquet_of(answer: QueryResult) -> bytes:
-    """The answer as the bytes of a Parquet file. A column of whole numbers, of numbers or of yes
-    and no has that type; what is a list or an object is its JSON; all else is a text, a time as
-    ISO 8601 has it."""
+    """Return the answer as the bytes of a Parquet file.
+
+    Columns of integers, floats or booleans keep their type. Lists and objects become JSON, and
+    everything else becomes text, with times in ISO 8601.
+    """
     try:
         import duckdb
     except ModuleNotFoundError as error:
@@ -53,8 +55,8 @@ def parquet_of(answer: QueryResult) -> bytes:
             return file.read_bytes()
         except duckdb.Error as error:
             raise ConfigurationError(
-                f"the answer can't be a Parquet file: {type(error).__name__}",
-                "Take it as JSON or CSV.",
+                f"the answer can't be written as a Parquet file: {type(error).__name__}",
+                "Use JSON or CSV.",
             ) from error
         finally:
             database.close()
@@ -83,7 +85,7 @@ def _value_of(value: object, type_: str) -> object:
 
 
 def _told_apart(names: Iterable[str]) -> list[str]:
-    """The names, each once, whatever a query has called its columns."""
+    """Return the column names made unique, ignoring case."""
     found: dict[str, None] = {}
     lower: set[str] = set()
     for name in names:

@@ -1,14 +1,14 @@
-"""How much an answer to a query may be."""
+"""Limits on the size of a query's answer."""
 
 from typing import NamedTuple
 
 
 class AnswerLimits(NamedTuple):
-    """How much an answer to a query may be.
+    """Limits on the size of a query's answer.
 
     Args:
-        rows: the most rows.
-        size: the most bytes, as JSON.
+        rows: the maximum number of rows.
+        size: the maximum number of bytes, as JSON.
     """
 
     rows: int

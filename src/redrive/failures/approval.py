@@ -1,4 +1,4 @@
-"""A requeue that one person asks for and another approves: it waits in the journal meanwhile."""
+"""Requeues that one person asks for and another approves; until then they wait in the journal."""
 
 import uuid
 from collections.abc import Iterable
@@ -31,14 +31,14 @@ def ask(
     *,
     reason: str,
 ) -> JobRecord:
-    """Ask for the approval of somebody else; return the job that waits for it."""
+    """Ask for somebody else's approval; return the waiting job."""
     return ask_as_planned(
         failed, journal, order, plan_to_ask(failed, order, messages), reason=reason
     )
 
 
 def plan_to_ask(failed: FailedQueueAccess, order: Order, messages: Iterable[FailedMessage]) -> Plan:
-    """Return what an order would send, with what tells apart which messages these are."""
+    """Return what an order would send, with a fingerprint that identifies the messages."""
     direction = directed(failed, order.direction)
     return plan_of(order, messages, direction=direction, with_fingerprint=True)
 
@@ -46,7 +46,7 @@ def plan_to_ask(failed: FailedQueueAccess, order: Order, messages: Iterable[Fail
 def ask_as_planned(
     failed: FailedQueueAccess, journal: "LocalJournal", order: Order, plan: Plan, *, reason: str
 ) -> JobRecord:
-    """Ask for the approval of what was planned; return the job that waits for it."""
+    """Ask for approval of a plan; return the waiting job."""
     source = source_of(failed)
     if not plan.count:
         raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
@@ -76,8 +76,10 @@ def approve(
     on_outcome: OnOutcome | None = None,
     cancel: Cancel | None = None,
 ) -> Job:
-    """Runs a job that somebody else has asked for. The queue is looked at first: it sends the very
-    messages that were asked for, or none."""
+    """Run a job that somebody else asked for.
+
+    The queue is read first: the job sends exactly the messages that were asked for, or none.
+    """
     if record.state is not State.ASKED:
         raise waits_for_none(record)
     check_whole(record)
@@ -89,7 +91,7 @@ def approve(
     )
     plan.total, plan.missing = look.total, look.missing
     _check_same(record, plan)
-    # These, and not what the filter means by the time that they are sent.
+    # Send exactly these messages, not those that match the filter by the time they are sent.
     these = Filter(digests=frozenset(plan.digests), now=order.filter.now)
     return carried_out(
         failed,
@@ -105,10 +107,10 @@ def approve(
 
 
 def _check_same(record: JobRecord, plan: Plan) -> None:
-    """Raises ConfigurationError unless a plan is of the messages that were asked for."""
+    """Raise ConfigurationError unless the plan covers exactly the messages that were asked for."""
     if (plan.count, plan.fingerprint) != (record.planned, record.plan.get("fingerprint")):
         raise ConfigurationError(
-            f"the queue has changed since job {record.id} was asked for: what its filter means now "
-            f"({plan.count:,} of {record.planned:,} messages) is not what was asked for",
-            "Have it declined, and asked for again.",
+            f"the queue has changed since job {record.id} was asked for: its filter no longer "
+            f"matches the same messages ({plan.count:,} of {record.planned:,} messages)",
+            "Decline the job, and ask for it again.",
         )

@@ -1,8 +1,8 @@
-"""Who may approve a job that somebody has asked for: another user of the broker's, as the broker
-vouches for both.
+"""Who may approve a job: a broker user other than the one who asked for it.
 
-Two people who share an account are one here. Where the broker vouches for nobody, as with a
-certificate, nobody can approve: anybody could write that somebody else has asked.
+The broker has to vouch for both users. Two people who share an account count as one. Where the
+broker vouches for nobody, as with a certificate, nobody can approve, because anybody could claim
+that somebody else asked.
 """
 
 from dataclasses import replace
@@ -12,8 +12,7 @@ from redrive.failures.job_record import JobRecord, State
 
 
 def resumed(known: JobRecord, job: JobRecord) -> JobRecord:
-    """Return a job that somebody wants to run now, with who has asked for it and who has approved
-    it."""
+    """Return a job to run now, with who asked for it and who approved it."""
     if known.state in (State.DECLINED, State.FORGOTTEN):
         raise ConfigurationError(f"job {job.id} was {known.problem}", "Plan it again.")
     if known.kind == "requeue":
@@ -23,14 +22,14 @@ def resumed(known: JobRecord, job: JobRecord) -> JobRecord:
     if not job.approved_by:
         raise ConfigurationError(
             f"job {job.id} waits for approval, asked for by {known.by}",
-            f"Somebody else may: redrive jobs approve {job.id}.",
+            f"Somebody else may approve it: redrive jobs approve {job.id}.",
         )
     check_may_approve(known, job)
     return replace(job.with_order_of(known), asked_by=known.by, approved_by=job.by)
 
 
 def check_seen(known: JobRecord, digest: str) -> None:
-    """Check that what somebody has seen of a job is what it would do."""
+    """Check that a job would still do what its approver was shown."""
     if digest != known.digest:
         raise ConfigurationError(
             f"job {known.id} is not what was shown: it would send something else",
@@ -39,42 +38,43 @@ def check_seen(known: JobRecord, digest: str) -> None:
 
 
 def check_may_approve(known: JobRecord, job: JobRecord) -> None:
-    """Check that somebody else approves a job than has asked for it, as the broker vouches."""
+    """Check that the broker vouches for both users, and that the approver did not ask for the
+    job."""
     if not known.user:
         raise ConfigurationError(
-            f"job {job.id} can't be approved: {known.who} has asked for it by their own word, and "
-            "the broker vouches for nobody",
-            "Have it declined, and asked for again by a user who logs in with a password or token.",
+            f"job {job.id} can't be approved: the broker does not vouch for {known.who}, who asked "
+            "for it",
+            "Decline it, and ask for it again as a user who logs in with a password or token.",
         )
     if not job.user:
         raise ConfigurationError(
-            f"job {job.id} can't be approved by who logs in with a certificate: the broker vouches "
-            "for nobody",
+            f"job {job.id} can't be approved by a user who logs in with a certificate: the broker "
+            "does not vouch for them",
             "Approve it as a user who logs in with a password or token.",
         )
     if known.user == job.user:
         raise ConfigurationError(
             f"job {job.id} was asked for by {known.by}, who can't approve it",
-            "Somebody else has to, with a broker account of their own.",
+            "Somebody else has to approve it, with a broker account of their own.",
         )
 
 
 def may_approve(known: JobRecord, job: JobRecord) -> bool:
-    """Whether an entry that approves a job counts."""
+    """Return whether a journal entry that approves a job counts."""
     return bool(known.user and job.user) and known.user != job.user
 
 
 def is_same(one: JobRecord, other: JobRecord) -> bool:
-    """Whether two records are by the same person, as far as anybody can tell; to be read, and never
-    to decide anything."""
+    """Return whether two records seem to be by the same person; for display only, never for a
+    decision."""
     if one.user and other.user:
         return one.user == other.user
     return one.who == other.who
 
 
 def waits_for_none(job: JobRecord) -> ConfigurationError:
-    """The error that a job does not wait for an approval."""
+    """Return the error that a job is not waiting for approval."""
     return ConfigurationError(
-        f"job {job.id} is {job.state.value}: it waits for no approval",
+        f"job {job.id} is {job.state.value}: it is not waiting for approval",
         f"See: redrive jobs show {job.id}.",
     )

@@ -1,6 +1,7 @@
-"""An archive of the Spark job, read without Spark: what is in it and in no queue.
+"""Read an archive of the Spark job without Spark: its messages that are in no queue.
 
-Here is what of its layout more than one part of redrive knows; see `spark_reprocess/archive.py`.
+The parts of the archive's layout that several modules need are here; see
+`spark_reprocess/archive.py`.
 """
 
 import json
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 MARK = "redrive-archive.json"
 FORMAT = 1
 NUMBER = "~"
-"""Between a failure id and the number of a message that shares it. In a failure id it is doubled:
-none can look as if it were numbered."""
+"""Separates a failure id from the number of a message that shares it. Within a failure id it is
+doubled, so no failure id can look numbered."""
 FINGERPRINT = "^[0-9a-f]{64}$"
-"""A failure id that a peer's message was given for want of one."""
+"""A failure id that redrive computed for a peer's message without one."""
 _QUEUE = re.compile(r"queue=(?P<queue>.+)")
 _RUN = re.compile(r"run=\d{8}T\d{6}Z-[0-9a-f]{6}")
 _AT_A_TIME = 1000
@@ -36,27 +37,29 @@ _SETTLED = "('sent', 'restored', 'discarded')"
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a path is the folder of an archive."""
+    """Return whether a path is the folder of an archive."""
     return (path / MARK).is_file()
 
 
 def check_format(path: Path) -> None:
-    """Raises ValueError where this redrive can't read an archive, OSError where nobody can."""
+    """Raise ValueError if this version can't read the archive, OSError if its marker file can't be
+    read."""
     try:
         found = json.loads((path / MARK).read_text(encoding="utf-8"))
     except RecursionError as error:
         raise ValueError(f"{MARK} is damaged") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ValueError(f"it has another format than {FORMAT}")
+        raise ValueError(f"it has a format other than {FORMAT}")
 
 
 def files_of(path: Path) -> list[Path]:
-    """Every file of an archive that is to be read: none is a link, and none lies outside of it."""
+    """Return every file of an archive to read; refuse links, which could point outside the
+    archive."""
     found: list[Path] = []
     for folder in ("messages", "ledger"):
         for file in sorted((path / folder).rglob("*")):
             if file.is_symlink() or (path / folder).is_symlink():
-                raise ValueError(f"it has a link in it, {file.relative_to(path)}")
+                raise ValueError(f"it contains a link, {file.relative_to(path)}")
             if file.suffix == ".parquet" and not file.name.startswith((".", "_")):
                 found.append(file)
     return found
@@ -65,8 +68,8 @@ def files_of(path: Path) -> list[Path]:
 def rows_left(
     database: "duckdb.DuckDBPyConnection", path: Path, files: list[Path]
 ) -> Iterator[tuple[object, ...]]:
-    """The values, in the order of `NEEDED`, of what was drained and neither sent nor restored nor
-    discarded."""
+    """Yield the rows, with values in the order of `NEEDED`, that were drained but not sent,
+    restored or discarded."""
     runs: dict[str, list[Path]] = {}
     for file in files:
         top, *rest = file.relative_to(path).parts
@@ -97,7 +100,7 @@ def _note_settled(database: "duckdb.DuckDBPyConnection", files: list[Path]) -> N
 
 
 def _note_repeated(database: "duckdb.DuckDBPyConnection", files: list[Path], run: str) -> None:
-    """Notes the failure ids that are there more than once: as copies of one message, of which one
+    """Record the failure ids that occur more than once: copies of one message, only one of which
     counts."""
     database.execute(
         "CREATE OR REPLACE TEMP TABLE repeated AS SELECT failure_id, "

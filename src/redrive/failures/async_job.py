@@ -1,4 +1,4 @@
-"""A requeue as people handle it on an event loop."""
+"""The asyncio version of `Job`."""
 
 from dataclasses import fields
 
@@ -16,11 +16,10 @@ from redrive.topology.durations import Duration
 
 
 class AsyncJob(RequeueReport):
-    """A requeue of failed messages, as `Job` is. What it has of a `RequeueReport` is of its last
-    run.
+    """A requeue of failed messages, like `Job`. Its `RequeueReport` fields describe the last run.
 
     Args:
-        job: the same, for threads.
+        job: the blocking job that it wraps.
     """
 
     def __init__(self, job: Job) -> None:
@@ -29,42 +28,42 @@ class AsyncJob(RequeueReport):
 
     @property
     def record(self) -> JobRecord:
-        """What is written down of it."""
+        """The job's record in the journal."""
         return self._job.record
 
     @property
     def id(self) -> str:
-        """Its id, which each message that it sent carries."""
+        """The job's id, which each message that it sent carries."""
         return self._job.id
 
     @property
     def state(self) -> State:
-        """Where it stood when its last run ended: `done`, `interrupted` or `stopped`."""
+        """The job's state when its last run ended: `done`, `interrupted` or `stopped`."""
         return self._job.state
 
     @property
     def problem(self) -> str:
-        """Why it stopped; empty where it did not."""
+        """Why the job stopped; empty if it did not."""
         return self._job.problem
 
     @property
     def order(self) -> Order:
-        """What it was told to do, as `Job.order` says it."""
+        """What the job was told to do; see `Job.order`."""
         return self._job.order
 
     async def outcome(
         self, *, on_progress: OnLook | None = None, patience: Duration | None = None
     ) -> JobOutcome:
-        """What has become of its messages by now, as `Job.outcome` tells it."""
+        """Return what has become of the job's messages by now, as `Job.outcome` does."""
         told = on_loop(on_progress)
         return await to_its_end(lambda: self._job.outcome(on_progress=told, patience=patience))
 
     async def told(self) -> JobOutcome:
-        """What has become of its messages, as `Job.told` tells it."""
+        """Return the outcomes that subscribers have reported, as `Job.told` does."""
         return await to_its_end(self._job.told)
 
     async def left(self, *, on_progress: OnLook | None = None) -> Plan:
-        """What it would still send, as `Job.left` tells it."""
+        """Return what the job would still send, as `Job.left` does."""
         told = on_loop(on_progress)
         return await to_its_end(lambda: self._job.left(on_progress=told))
 
@@ -79,8 +78,10 @@ class AsyncJob(RequeueReport):
         on_outcome: OnOutcome | None = None,
         cancel: Cancel | None = None,
     ) -> "AsyncJob":
-        """Goes on where it was interrupted or stopped, as `Job.resume` does. Where it is cancelled,
-        what is on its way is settled before it raises."""
+        """Continue a job that was interrupted or stopped, as `Job.resume` does.
+
+        If the task is cancelled, messages in flight are settled before it raises.
+        """
         tell_people, tell_outcome = on_loop(on_notice), on_loop(on_outcome)
         return AsyncJob(
             await run_out(

@@ -1,4 +1,4 @@
-"""Bodies as people edit them, and as they were written before."""
+"""Lay out JSON bodies for editing, and restore their original formatting afterwards."""
 
 import json
 from contextlib import suppress
@@ -15,12 +15,12 @@ _FORMS: tuple[_Form, ...] = tuple(
     for separators in ((",", ":"), (", ", ": "))
     for ascii_alone in (False, True)
 )
-"""The forms that programs write JSON in, as arguments of `json.dumps`."""
+"""The formats in which programs commonly write JSON, as arguments of `json.dumps`."""
 
 
 def laid_out(body: bytes) -> bytes | None:
-    """A JSON body with a line for each value, for an editor; None if it is none that can be written
-    again as it was, byte for byte."""
+    """Return a JSON body with one value per line, for an editor; None if it could not be written
+    back byte for byte."""
     for form in _FORMS:
         with suppress(ValueError, RecursionError):
             value = json.loads(body)
@@ -30,8 +30,10 @@ def laid_out(body: bytes) -> bytes | None:
 
 
 def as_before(body: bytes, edited: bytes) -> bytes:
-    """An edited body in the form that it had before it was laid out. What can't be written so
-    without a change, a number of many digits for example, stays as it was typed."""
+    """Return an edited body in the formatting that it had before it was laid out.
+
+    If that would change a value, such as a number with many digits, the body stays as typed.
+    """
     with suppress(ValueError, RecursionError):
         value, before = json.loads(edited), json.loads(body)
         if json.dumps(value, indent=2, ensure_ascii=False).encode() == edited.rstrip():

@@ -1,8 +1,8 @@
-"""The verdict on what a job has sent: whether it goes on, waits, or stops. One for the command line
-and for Spark.
+"""Decide from the outcomes of sent messages whether a job continues, waits or stops.
 
-A canary proves that its messages succeeded with the consumers that run now, and says nothing of
-messages of another kind. No news is never good news: only success that was told lets a job go on.
+The command line and Spark share this code. A canary shows only that its own messages succeed with
+the consumers running now; it says nothing about messages of another kind. No news is never good
+news: a job continues only on reported success.
 """
 
 import time
@@ -18,15 +18,15 @@ from redrive.topology.outcome_events import OutcomeTotals
 
 _GLANCE_SECONDS = 0.1
 _ENOUGH_TO_JUDGE = 20
-"""Messages that must have been sent before a share of them says anything."""
+"""How many messages must have been sent before a share of them is meaningful."""
 _USUAL_WATCH = timedelta(minutes=2)
-"""How long a canary is watched at most where nothing tells what its retries would take."""
+"""The maximum watch of a canary if the duration of its retries is unknown."""
 _MARGIN = timedelta(seconds=30)
 _LONGEST_WATCH = timedelta(hours=1)
 
 
 class Unknown(StrEnum):
-    """What a job does when nothing is known of some of its canary at the end of the watch."""
+    """What a job does if outcomes of its canary are still unknown when the watch ends."""
 
     STOP = "stop"
     GO_ON = "go-on"
@@ -34,14 +34,13 @@ class Unknown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """What stops a requeue whose messages fail again, on one machine and on Spark alike.
+    """The limits that stop a requeue whose messages fail again, on one machine or on Spark.
 
     Args:
         canary: how many messages are sent first, each of which must succeed; 0 for none.
-        watch: how long they are watched at most; None for as long as their retries would take.
-        stop_at: the share of what was sent that may be failing; None for any.
-        unknown: what happens if the outcome of some of the canary is unknown at the end of the
-            watch.
+        watch: how long to watch them at most; None for as long as their retries would take.
+        stop_at: the share of sent messages that may be failing; None for no limit.
+        unknown: what to do if outcomes of the canary are still unknown when the watch ends.
     """
 
     canary: int = 0
@@ -55,7 +54,7 @@ class Guards:
         return bool(self.canary) or self.stop_at is not None
 
     def as_json(self) -> dict[str, object]:
-        """Return them as JSON values; the watch in seconds."""
+        """Return the guards as JSON values; the watch is in seconds."""
         return {
             "canary": self.canary,
             "watch": None if self.watch is None else self.watch.total_seconds(),
@@ -77,7 +76,7 @@ class Guards:
 
 
 class CanaryStep(StrEnum):
-    """What a job does now."""
+    """What a job does next."""
 
     GO_ON = "go on"
     WAIT = "wait"
@@ -85,7 +84,7 @@ class CanaryStep(StrEnum):
 
 
 class CanaryDecision(NamedTuple):
-    """What a job does now, and why, in a sentence without its full stop; nothing where it waits."""
+    """What a job does next, and why: a sentence without a full stop, empty while it waits."""
 
     act: CanaryStep
     reason: str = ""
@@ -99,12 +98,12 @@ class Canary(NamedTuple):
 
     Args:
         sent: how many messages it has.
-        doubtful: messages that may succeed besides it: of an earlier run of the job and unknown
-            yet, or possible duplicates.
-        watch: how long it is watched at most.
-        unknown: what happens when nothing is known of some of it then.
-        comes_back_to: the dead-letter queue of consumers that are not redrive's, which tell of no
-            success: what fails again comes back there. Empty where subscribers tell.
+        doubtful: how many other messages of the job may still succeed: sent by an earlier run with
+            an unknown outcome, or possible duplicates.
+        watch: how long to watch it at most.
+        unknown: what to do if outcomes are still unknown then.
+        comes_back_to: the dead-letter queue of consumers without redrive, which report no success;
+            messages that fail again come back there. Empty if subscribers report outcomes.
     """
 
     sent: int
@@ -115,14 +114,14 @@ class Canary(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """What is said when the watch begins."""
+        """The notice shown when the watch begins."""
         if self.comes_back_to:
             whether = "it comes" if self.sent == 1 else "one of them comes"
             return (
                 f"{self.sent:,} sent; watching for {format_duration(self.watch)} whether {whether} "
-                f"back to {self.comes_back_to}. Its consumers do not tell what succeeded."
+                f"back to {self.comes_back_to}. Its consumers do not report success."
             )
-        besides = f", and {self.doubtful:,} of before are unknown" if self.doubtful else ""
+        besides = f", and {self.doubtful:,} sent earlier are unknown" if self.doubtful else ""
         whom = "it has" if self.sent + self.doubtful == 1 else "each has"
         return (
             f"{self.sent:,} sent{besides}; waiting until {whom} succeeded, at most "
@@ -130,7 +129,7 @@ class Canary(NamedTuple):
         )
 
     def verdict(self, standing: OutcomeTotals, *, time_is_up: bool) -> CanaryDecision:
-        """What is to be done, by what is known of it now."""
+        """Decide what the job does next, given the outcomes so far."""
         if standing.failing:
             return CanaryDecision(
                 CanaryStep.STOP, _failing(standing, max(self.sent, standing.failing))
@@ -158,7 +157,7 @@ class Canary(NamedTuple):
         return CanaryDecision(CanaryStep.STOP, unknown)
 
     def _not_seen_again(self) -> CanaryDecision:
-        """What is to be done when nothing came back, and nobody tells what succeeded."""
+        """Decide what to do if nothing came back and nobody reports success."""
         who = "it was not" if self.sent == 1 else f"none of {self.sent:,} was"
         known = f"{who} seen again in {self.comes_back_to} for {format_duration(self.watch)}"
         if self.unknown is Unknown.GO_ON:
@@ -169,13 +168,13 @@ class Canary(NamedTuple):
 
 
 def verdict_on_share(sent: int, standing: OutcomeTotals, share: float) -> CanaryDecision:
-    """Whether a job goes on sending, by the share of what it has sent that is failing.
+    """Decide whether a job continues, by the share of its sent messages that is failing.
 
     Args:
-        sent: how many it has sent; what is heard of was sent, too, though it may not be counted
-            yet.
-        standing: what is known of them.
-        share: how much of it may be failing, from 0 to 1.
+        sent: how many messages it has sent. Messages with a reported outcome were sent too, even if
+            they are not counted yet.
+        standing: the outcomes so far.
+        share: the share that may be failing, from 0 to 1.
     """
     sent = max(sent, standing.heard_of)
     if sent < _ENOUGH_TO_JUDGE or standing.failing <= share * sent:
@@ -191,17 +190,17 @@ def watched(
     cancelled: Callable[[], bool],
     on_progress: Callable[[OutcomeTotals], None] = lambda _: None,
 ) -> CanaryDecision:
-    """Watches a canary until the verdict is there; `WAIT` where that was cancelled.
+    """Watch a canary until there is a verdict; return `WAIT` if cancelled.
 
     Args:
-        canary: what was sent.
-        look: what is known of it now.
-        cancelled: whether to end at once.
-        on_progress: told what is known, ten times a second.
+        canary: the canary that was sent.
+        look: returns the outcomes so far.
+        cancelled: returns whether to stop watching.
+        on_progress: called with the outcomes, ten times a second.
     """
     until = time.monotonic() + canary.watch.total_seconds()
     while not cancelled():
-        time_is_up = time.monotonic() >= until  # before the look: what is heard until then counts
+        time_is_up = time.monotonic() >= until  # first, so that outcomes heard by then count
         standing = look()
         on_progress(standing)
         verdict = canary.verdict(standing, time_is_up=time_is_up)
@@ -214,17 +213,17 @@ def watched(
 def longest_watch(
     retry_delay: timedelta | None, retries: int = 0, took: timedelta = timedelta(0)
 ) -> timedelta:
-    """How long a canary is watched at most, where nobody said: as long as all its retries would
-    take, and half a minute.
+    """Return how long to watch a canary at most by default: the time of all its retries plus 30
+    seconds.
 
-    A retry that is seen stops the canary at its first attempt; one that nobody tells of is known
-    only when its message is in the failed queue again. Where nothing says how long that takes, it
-    is two minutes. It is never more than an hour.
+    Where subscribers report a retry, it stops the canary at the first attempt. Otherwise a failure
+    is known only once the message is back in the failed queue. The result is at least two minutes,
+    also if the time of the retries is unknown, and at most an hour.
 
     Args:
-        retry_delay: how long the retry queue holds a message; None where that is not known.
-        retries: the most retries that one of the messages had.
-        took: the longest that one of them was retried.
+        retry_delay: how long the retry queue holds a message; None if unknown.
+        retries: the highest retry count of any of the messages.
+        took: the longest time that any of them was retried.
     """
     needed = (
         took
@@ -235,18 +234,18 @@ def longest_watch(
 
 
 def time_of_retries(message: FailedMessage) -> timedelta:
-    """For how long a message was retried before it was set aside, in whole seconds; 0 where that is
-    not known."""
+    """Return how long a message was retried before it was set aside, in whole seconds; 0 if
+    unknown."""
     first, last = message.first_failed_at, message.failed_at
-    # When a message failed first stays with it when it is requeued: then it says nothing of its
-    # last retries.
+    # The time of the first failure survives a requeue, so it says nothing about the last retries of
+    # a requeued message.
     if first is None or last is None or message.redrive_count:
         return timedelta(0)
     return timedelta(seconds=round(max(0.0, (last - first).total_seconds())))
 
 
 def _failing(standing: OutcomeTotals, sent: int, *, first: bool = True) -> str:
-    """How many fail, and how."""
+    """Describe how many messages fail, and how."""
     of = f"of the first {sent:,}" if first else f"of {sent:,}"
     are = "is" if standing.failing == 1 else "are"
     if not standing.retrying:

@@ -1,5 +1,5 @@
-"""Why a message failed, without what differs from one message to the next: messages of one cause
-are a group."""
+"""Why a message failed, without the details that vary between messages, so that messages with the
+same cause form a group."""
 
 import hashlib
 import re
@@ -11,8 +11,8 @@ from redrive.failures.failed_message import FailedMessage, cause_known_of, remem
 from redrive.redaction import text_of
 
 _MOST_CHARACTERS = 2000
-"""Of an error's message this much tells one cause from another; a bound also keeps a hostile one
-cheap."""
+"""How much of an error's message is used to distinguish causes. The limit also keeps a hostile
+message cheap."""
 _ID_LENGTH = 12
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -22,12 +22,12 @@ _CLOCK = r"[ T:]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: (?:AM|PM))?"
 
 
 class Mask(NamedTuple):
-    """What differs from one message to the next.
+    """A pattern for text that varies between messages of the same cause.
 
     Args:
-        pattern: finds it.
-        instead: what stands for it.
-        needs: one of these has to be in a text that it is looked for in; empty for any text.
+        pattern: matches the varying text.
+        instead: what replaces it.
+        needs: substrings, one of which a text must contain to match; empty for any text.
     """
 
     pattern: re.Pattern[str]
@@ -35,11 +35,11 @@ class Mask(NamedTuple):
     needs: tuple[str, ...] = ()
 
     def is_possible(self, text: str, digits: bool) -> bool:
-        """Whether a text has what it needs, which costs a fraction of a search.
+        """Return whether the pattern could match a text, at a fraction of the cost of a search.
 
         Args:
             text: the text.
-            digits: whether it has any.
+            digits: whether it contains digits.
         """
         if self.needs is _DIGITS:
             return digits
@@ -47,7 +47,7 @@ class Mask(NamedTuple):
 
 
 _KEPT = "\ue000\ue001\ue002\ue003\ue004\ue005\ue006\ue007\ue008\ue009"
-"""What stands for the digits of a code while numbers are masked."""
+"""Placeholders for the digits of a code while numbers are masked."""
 _TO_KEPT = str.maketrans("0123456789", _KEPT)
 _FROM_KEPT = str.maketrans(_KEPT, "0123456789")
 _CODE = re.compile(
@@ -55,14 +55,14 @@ _CODE = re.compile(
     r"|code|SQLSTATE|errno|ORA|ERROR|exit(?: status)?|signal)[ :=(\[#'\"-]{0,3}"
     r"(?:\d{1,5}|[0-9A-Z]{5})\b|\bE\d{4,5}\b"
 )
-"""A code tells causes apart, which other numbers do not."""
+"""Codes distinguish causes, other numbers do not."""
 _QUOTED = re.compile(
-    # An apostrophe within a word is no quote.
+    # An apostrophe within a word is not a quote.
     r"""(?<![^\W_])(?:'[^'\n]*'|"[^"\n]*"|`(?![A-Za-z_][\w$]*(?:\.[\w$]+)+`)[^`\n]*`|“[^”\n]*”|«[^»\n]*»)(?![^\W_])"""
 )
 MASKS = (
     Mask(_QUOTED, "'…'"),
-    # Of a constraint of PostgreSQL: the columns stay, and the values go.
+    # PostgreSQL constraint violations: keep the columns, mask the values.
     Mask(re.compile(r"(?<=\)=)\([^()\n]*\)"), "(…)", (")=(",)),
     Mask(
         re.compile(
@@ -89,7 +89,7 @@ MASKS = (
         "<time>",
         _MONTHS,
     ),
-    # A replica set's pod, and a job's: Kubernetes writes neither vowels nor 0, 1 and 3.
+    # Pods of replica sets and jobs: Kubernetes suffixes contain no vowels and no 0, 1 or 3.
     Mask(
         re.compile(
             r"(?<=[a-z0-9])-(?:[0-9a-f]{8,10}-|(?=[a-z]*\d))[2456789bcdfghjklmnpqrstvwxz]{5}\b"
@@ -134,13 +134,13 @@ MASKS = (
     ),
     Mask(re.compile(r"\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9a-fA-F]{8,}\b"), "<id>", _DIGITS),
     Mask(re.compile(r"\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[0-9A-Za-z]{16,}\b"), "<id>", _DIGITS),
-    # Durations as Go has them: whatever their units.
+    # Go durations, in any units.
     Mask(
         re.compile(r"\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:ns|[uµ]s|ms|s)\b|\b\d+h\d+m\b"),
         "<n>s",
         _DIGITS,
     ),
-    # Letters and digits in turn, as nobody writes a word.
+    # Alternating letters and digits, as in no word.
     Mask(
         re.compile(
             r"\b(?=[A-Za-z]{1,3}\d{1,4}[A-Za-z]|\d{1,4}[A-Za-z]{1,3}\d)"
@@ -152,15 +152,15 @@ MASKS = (
     Mask(re.compile(r"(?:(?<!\w)[-+])?\d+(?:[.,]\d+)*"), "<n>", _DIGITS),
     Mask(re.compile(r"\s+"), " "),
 )
-"""What differs from one message to the next, and what stands for it; one after the other."""
+"""Patterns for varying text and their replacements, applied in this order."""
 _MOST_OF_A_VALIDATION = 20_000
-"""It names each field that is wrong, one after the other: which these are is known only at its
-end."""
+"""A validation error lists all invalid fields, so the list is complete only at the end of the
+text."""
 _VALIDATION = re.compile(r"\s*\d+ validation errors? for ([^\n]+)\n(.*)", re.DOTALL)
-"""The text of pydantic's ValidationError: the model, and then each place with what is wrong below
-it."""
+"""The text of pydantic's ValidationError: the model, then each location with its problem on the
+next line."""
 _OWN_VALIDATION = re.compile(r"\s*\d+ problem\(s\) in the body as ([^\n]+?): (.*)", re.DOTALL)
-"""The text of redrive's InvalidMessage: the model, and then each place before what is wrong."""
+"""The text of redrive's InvalidMessage: the model, then each location followed by its problem."""
 _DETAILS = re.compile(r" (?:\[type=|\(type=).*", re.DOTALL)
 _PLACE = re.compile(r"\.| -> ")
 _INDEX = re.compile(r"\d+")
@@ -180,13 +180,13 @@ _MOST_OF_A_PLACE = 300
 
 
 class Cause(NamedTuple):
-    """What messages of one cause have in common; a part that is not known is empty.
+    """What messages with the same cause have in common; unknown parts are empty.
 
     Args:
         error_type: the exception's class.
         message: its text, masked.
-        frame: where in the service's own code it was raised: file and function, without the line;
-            where nothing is known of the error, the type of the message and the queue it failed in.
+        frame: the file and function of the service's own code that raised it, without the line. If
+            nothing is known about the error, the type of the message and the queue it failed in.
     """
 
     error_type: str
@@ -195,13 +195,12 @@ class Cause(NamedTuple):
 
     @property
     def group_id(self) -> str:
-        """Twelve hex digits that are the same for the same cause, on every machine and in every
-        version."""
+        """Twelve hex digits, the same for the same cause on every machine and in every version."""
         return _group_id(self)
 
     @property
     def what(self) -> str:
-        """What failed, in words: the error's type without its module, and its message."""
+        """The error's type without its module, and its message."""
         said = (self.error_type.rpartition(".")[2], self.message)
         return (
             ": ".join(part for part in said if part)
@@ -210,7 +209,7 @@ class Cause(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """What failed, and where."""
+        """The error, and where it was raised."""
         return f"{self.what} ({self.frame})" if self.frame else self.what
 
 
@@ -218,8 +217,11 @@ _UNKNOWN = Cause("", "", "")
 
 
 def cause_of(message: FailedMessage) -> Cause:
-    """Why a message failed. Where a peer set it aside and did not say, what was to be done and in
-    which queue tells causes apart."""
+    """Return why a message failed.
+
+    If a peer set it aside without giving an error, the queue and the task or message type
+    distinguish causes.
+    """
     known = cause_known_of(message)
     if isinstance(known, Cause):
         return known
@@ -231,7 +233,7 @@ def cause_of(message: FailedMessage) -> Cause:
 
 
 def _place_of(message: FailedMessage) -> str:
-    """The queue that a message failed in, and the task or the type of the message."""
+    """Return the queue in which a message failed, with its task or type if known."""
     task = message.headers.get("task")  # Celery's
     kind = task if isinstance(task, str) else message.properties.type
     place = f"{kind} in {message.queue}" if kind else message.queue
@@ -239,10 +241,11 @@ def _place_of(message: FailedMessage) -> str:
 
 
 def masked(text: str) -> str:
-    """A text on one line, with quoted values, ids, times and numbers replaced by what they are.
+    """Return a text on one line, with quoted values, ids, times and numbers replaced by
+    placeholders.
 
-    Of a validation error, which names each wrong value and where it is, the model and the fields
-    are left, without the places in lists.
+    A validation error, which lists each invalid value and its location, is reduced to the model and
+    the fields, without list indexes.
     """
     validation = text[:_MOST_OF_A_VALIDATION]
     for pattern, problems_of in (
@@ -268,7 +271,7 @@ def _masked(text: str) -> str:
 
 
 def with_codes_hidden(text: str) -> str:
-    """A text whose codes no mask takes for numbers."""
+    """Hide the codes in a text so that no mask takes them for numbers."""
     if not _has_digits(text):
         return text
     return _CODE.sub(lambda code: code[0].translate(_TO_KEPT), text)
@@ -279,17 +282,17 @@ def _has_digits(text: str) -> bool:
 
 
 def with_codes(text: str) -> str:
-    """Such a text with its codes again."""
+    """Restore the codes hidden by `with_codes_hidden`."""
     return text if text.isascii() else text.translate(_FROM_KEPT)
 
 
 def _pydantic_problems(text: str) -> Iterator[str]:
-    """The places of the problems; of one that has none, what is wrong."""
+    """Yield the location of each problem, or its description if it has no location."""
     place = ""
     for line in text.splitlines():
         if line[:1] != " ":
             place = line
-        elif line[:3] != "   ":  # further down is only where to read more
+        elif line[:3] != "   ":  # deeper lines only link to documentation
             yield place or _DETAILS.sub("", line)
             place = ""
 
@@ -300,18 +303,18 @@ def _own_problems(text: str) -> Iterator[str]:
 
 
 def _field(place: str) -> str:
-    """A place without the indexes of lists."""
+    """Return a location without list indexes."""
     return _masked(
         ".".join(part for part in _PLACE.split(place.strip()) if not _INDEX.fullmatch(part))
     )
 
 
 def frame_of(traceback: str) -> str:
-    """The innermost frame of a Python traceback that is in no library, as `file in function`; empty
-    where there is none.
+    """Return the innermost frame of a Python traceback outside libraries, as `file in function`;
+    empty if there is none.
 
-    Of the file the last folder and the name: a service may be installed at another place on each of
-    its hosts.
+    The file is its last folder and name only, because a service may be installed at a different
+    path on each host.
     """
     innermost = ""
     for frame in _FRAME.finditer(traceback):
@@ -326,8 +329,8 @@ class TracebackPart(NamedTuple):
 
     Args:
         text: the lines.
-        frames: how many frames of libraries they are, which people may skip; 0 for frames of the
-            service's own code and for what stands around frames.
+        frames: how many library frames they contain, which readers may skip; 0 for frames of the
+            service's own code and for lines outside frames.
     """
 
     text: str
@@ -335,8 +338,7 @@ class TracebackPart(NamedTuple):
 
 
 def parts_of(traceback: str) -> list[TracebackPart]:
-    """A traceback in its parts, in their order: frames of libraries that follow each other are
-    one."""
+    """Split a traceback into parts, in order; consecutive library frames form one part."""
     found: list[TracebackPart] = []
     is_foreign = False
     for line in traceback.splitlines():
@@ -344,7 +346,7 @@ def parts_of(traceback: str) -> list[TracebackPart]:
         if frame is not None:
             is_foreign = _FOREIGN.search(frame["file"]) is not None
         elif line[:1] not in ("", " ", "\t", "|"):
-            is_foreign = False  # the exception itself, or the heading of the next traceback
+            is_foreign = False  # the exception, or the heading of the next traceback
         frames = int(is_foreign and frame is not None)
         last = found[-1] if found else None
         if last is not None and bool(last.frames) == is_foreign:
@@ -359,7 +361,7 @@ def _cause(error_type: str, message: str, traceback: str) -> Cause:
     return Cause(error_type, masked(message), _frame(traceback))
 
 
-# Many messages have one traceback: looking for its frame costs more than all the rest.
+# Many messages share a traceback, and finding its frame costs more than everything else.
 _frame = lru_cache(maxsize=256)(frame_of)
 
 

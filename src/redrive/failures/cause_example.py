@@ -1,5 +1,5 @@
-"""One message of a cause, with what all of the cause have in common told apart from what is its
-own."""
+"""An example message of a cause, with what all messages of the cause share marked apart from what
+varies."""
 
 import re
 from typing import NamedTuple
@@ -19,10 +19,10 @@ _MOST = 4000
 
 
 class ExamplePart(NamedTuple):
-    """Some of a text.
+    """A part of a text.
 
     Args:
-        text: it.
+        text: the part.
         is_shared: whether all messages of the cause have it.
     """
 
@@ -35,7 +35,7 @@ class ExampleTrace(NamedTuple):
 
     Args:
         text: the lines.
-        frames: how many frames of libraries they are; 0 for any other lines.
+        frames: how many library frames they contain; 0 for any other lines.
         is_own_frame: whether this is the frame that the cause names.
     """
 
@@ -45,8 +45,10 @@ class ExampleTrace(NamedTuple):
 
 
 def parts_of_message(text: str) -> list[ExamplePart]:
-    """The text of an error, in parts that are shared, and others that masks stand for. Of a
-    validation error nothing is told apart: it is not masked word by word."""
+    """Split an error's text into shared parts and parts that masks replace.
+
+    A validation error is returned as one part, because it is not masked word by word.
+    """
     text = text[:_MOST]
     parts = [ExamplePart(with_codes_hidden(text), True)]
     for pattern, instead, _ in MASKS:
@@ -64,12 +66,12 @@ def parts_of_message(text: str) -> list[ExamplePart]:
 
 
 def trace_of(traceback: str, cause: Cause) -> list[ExampleTrace]:
-    """A traceback in its parts, the frame that the cause names apart."""
+    """Split a traceback into parts, with the frame that the cause names in a part of its own."""
     found: list[ExampleTrace] = []
     for part in parts_of(traceback):
         found += _with_frame(part, cause.frame)
     own = [number for number, part in enumerate(found) if part.is_own_frame]
-    # The innermost one is meant, and a function may call itself.
+    # The cause names the innermost frame; a recursive function appears several times.
     return [
         part._replace(is_own_frame=bool(own) and number == own[-1])
         for number, part in enumerate(found)

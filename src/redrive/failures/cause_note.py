@@ -1,5 +1,5 @@
-"""What somebody has said of a cause: that it is known or fixed, or that two are one. It stands in
-the journal, so a team and all of its programs know the same."""
+"""Remarks about a cause: its state, or that it is the same as another one. They are in the journal,
+so that a whole team and all of its programs see them."""
 
 import re
 import uuid
@@ -14,60 +14,60 @@ from redrive.failures.operator_name import whoami
 from redrive.redaction import redact
 
 LONGEST_NOTE, LONGEST_NAME, LONGEST_WHERE = 2000, 60, 4000
-"""Characters of a note, of a name or a version, and of a filter."""
+"""The maximum number of characters in a note, in a name or version, and in a filter."""
 _WORDS = 300
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
 class NoteKind(StrEnum):
-    """What is said."""
+    """What a remark does."""
 
     STATE = "state"
-    """How far people are with it."""
+    """Set the state of the cause."""
     MERGE = "merge"
-    """It is the same as another one."""
+    """Merge the cause into another one."""
     SPLIT = "split"
-    """Those of its messages that match a filter are a cause of their own: an older version said so,
-    and it counts for nothing."""
+    """Make the messages that match a filter a cause of their own. Only older versions wrote it; it
+    has no effect now."""
     UNDO = "undo"
-    """A remark is taken back."""
+    """Take back a remark."""
 
 
 class CauseState(StrEnum):
-    """How far people are with a cause."""
+    """The state of a cause."""
 
     NEW = "new"
-    """Nobody has said anything of it."""
+    """There is no remark about it."""
     KNOWN = "known"
     FIXED = "fixed"
     MUTED = "muted"
     FAILING_AGAIN = "failing again"
-    """It is said to be fixed, and messages have failed for it since."""
+    """It was marked as fixed, and messages have failed for it since."""
 
 
 SAYABLE = (CauseState.NEW, CauseState.KNOWN, CauseState.FIXED, CauseState.MUTED)
-"""The states that people give; the other one is found."""
+"""The states that people can set; the other one is derived."""
 
 
 @dataclass(frozen=True, slots=True)
 class CauseNote:
-    """What somebody has said of a cause.
+    """A remark about a cause.
 
     Args:
-        kind: what.
+        kind: what it does.
         group: the group id of the cause.
-        words: the cause, in words for people.
-        state: how far people are with it.
-        fixed_in: the version that it is fixed in.
+        words: the cause, as readable text.
+        state: the state of the cause.
+        fixed_in: the version in which it is fixed.
         note: a note.
-        into: the group id of the cause that it is the same as.
-        where: the filter that means the messages of a cause of its own.
-        name: what that one is called.
+        into: the group id of the cause that it is merged into.
+        where: the filter that matches the messages of a split cause.
+        name: the name of that split cause.
         undoes: the id of the remark that is taken back.
         id: the remark's own id.
-        at: when it was said.
-        who: the operating system's user and its host.
-        user: the broker's user, as the broker vouches for it; empty where it does not.
+        at: when it was made.
+        who: the author's operating-system user and host.
+        user: the author's broker user if the broker vouches for it, otherwise empty.
     """
 
     kind: NoteKind
@@ -89,7 +89,7 @@ class CauseNote:
         for group in (self.group, *([self.into] if self.into else [])):
             if not _ID.fullmatch(group):
                 raise ConfigurationError(
-                    f"{group[:40]!r} is no group id", "Give all of its twelve digits."
+                    f"{group[:40]!r} is not a group id", "Give all twelve digits."
                 )
         for what, text, longest in (
             ("note", self.note, LONGEST_NOTE),
@@ -106,23 +106,25 @@ class CauseNote:
     def _check_kind(self) -> None:
         if self.kind is NoteKind.STATE and self.state not in SAYABLE:
             raise ConfigurationError(
-                f"{self.state.value!r} is found, and not said", f"Give one of {', '.join(SAYABLE)}."
+                f"{self.state.value!r} can't be set", f"Give one of {', '.join(SAYABLE)}."
             )
         if self.kind is NoteKind.MERGE and self.into in ("", self.group):
             raise ConfigurationError(
-                "a cause is merged into another one", "Give the group id of that one."
+                "a cause can only be merged into another one", "Give that cause's group id."
             )
         if self.kind is NoteKind.SPLIT and (not self.where or not _is_name(self.name)):
             raise ConfigurationError(
                 "a split needs a filter and a name without brackets",
-                "Give which of its messages are apart, and what they are called.",
+                "Give a filter for the messages to split off, and a name for them.",
             )
         if self.kind is NoteKind.UNDO and not self.undoes:
-            raise ConfigurationError("no remark is named", "Give the id of the one to take back.")
+            raise ConfigurationError(
+                "no remark is given", "Give the id of the remark to take back."
+            )
 
     def as_json(self) -> dict[str, object]:
-        """It as JSON values, without what people must not read; who and when stand in the entry
-        that has it."""
+        """Return the remark as JSON values, with secrets redacted. Its author and time are in the
+        journal entry that contains it."""
         values = {
             "kind": self.kind.value,
             "group": self.group,
@@ -141,7 +143,7 @@ class CauseNote:
     def from_json(
         cls, values: Mapping[str, object], *, id_: str, at: datetime, who: str, user: str
     ) -> Self:
-        """What `as_json` has written."""
+        """Return the remark that `as_json` wrote."""
         text = {name: value for name in _TEXTS if isinstance(value := values.get(name, ""), str)}
         return cls(
             NoteKind(str(values["kind"])),

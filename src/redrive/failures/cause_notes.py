@@ -1,5 +1,5 @@
-"""What a team has said of causes, as it is true of messages: states and notes, and causes that are
-the same. Every shell groups and chooses by the same book."""
+"""A team's remarks about causes, applied to messages: states, notes, and causes that are merged.
+Every user interface groups and filters messages by them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -18,13 +18,13 @@ OnGroups = Callable[[Groups], object]
 
 @dataclass(frozen=True, slots=True)
 class CauseStatus:
-    """How far people are with a cause.
+    """The state of a cause.
 
     Args:
-        state: that.
-        note: what they have noted.
-        fixed_in: the version that it is fixed in; empty where nobody has said so.
-        who: who has said it last.
+        state: the state.
+        note: the team's note.
+        fixed_in: the version in which it is fixed; empty if nobody gave one.
+        who: who made the last remark.
         at: when that was.
     """
 
@@ -36,20 +36,21 @@ class CauseStatus:
 
 
 class CauseNotes:
-    """What a team has said of causes."""
+    """A team's remarks about causes."""
 
     def __init__(self, remarks: Iterable[CauseNote] = ()) -> None:
-        # In one order on every machine, whichever way the remarks have come there.
+        # Sort them, so that every machine has the same order however the remarks arrived.
         known = sorted(remarks, key=lambda one: (one.at, one.id))
         undone = {one.undoes for one in known if one.kind is NoteKind.UNDO}
         self.remarks = [
             one for one in known if one.id not in undone and one.kind is not NoteKind.UNDO
         ]
-        """Those that hold, the oldest first; those that split a cause are told of, and no more."""
+        """The remarks in effect, oldest first. Those that split a cause are listed, but have no
+        effect."""
         self._said = {one.group: one for one in self.remarks if one.kind is NoteKind.STATE}
         self._into: dict[str, str] = {}
         for one in self.remarks:
-            # Whoever merges two that are one already has said nothing new, and no circle.
+            # Ignore a merge of causes that are already merged, which would make a circle.
             if one.kind is NoteKind.MERGE and self._root(one.into) != self._root(one.group):
                 self._into[self._root(one.group)] = self._root(one.into)
 
@@ -59,17 +60,17 @@ class CauseNotes:
         return group_id
 
     def about(self, group_id: str) -> list[CauseNote]:
-        """The remarks that hold of a cause, and of those that are one with it."""
+        """Return the remarks in effect about a cause and the causes merged with it."""
         ids = self.members(group_id)
         return [one for one in self.remarks if one.group in ids or one.into in ids]
 
     def members(self, group_id: str) -> set[str]:
-        """The group ids of all causes that are one with it, itself included."""
+        """Return the group ids of all causes merged with a cause, including its own."""
         root = self._root(group_id)
         return {root, group_id, *(one for one in self._into if self._root(one) == root)}
 
     def standing_of(self, group: Group) -> CauseStatus:
-        """How far people are with the cause of a group."""
+        """Return the state of a group's cause."""
         if not isinstance(group.key, Cause):
             return CauseStatus()
         said = [one for id_ in self.members(group.key.group_id) if (one := self._said.get(id_))]
@@ -86,7 +87,7 @@ class CauseNotes:
         )
 
     def named(self, remark_id: str) -> CauseNote:
-        """The remark of this id, or with an id that begins so."""
+        """Return the remark whose id is or begins with this one."""
         found = [one for one in self.remarks if remark_id and one.id.startswith(remark_id)]
         if len(found) != 1:
             raise ConfigurationError(
@@ -97,8 +98,7 @@ class CauseNotes:
     # --- which messages ---------------------------------------------------------------------------
 
     def resolved(self, filter_: Filter) -> Filter:
-        """Return a filter that means the messages of its groups as the book has these: of all
-        causes that are one."""
+        """Return a filter that also matches messages of causes merged with those it names."""
         if not filter_.groups or not self._into:
             return filter_
         known = {*self._into, *self._into.values()}
@@ -112,31 +112,32 @@ class CauseNotes:
     def groups_of(
         self, look: Look, filter_: OpenFilter, on_progress: OnGroups = lambda _: None
     ) -> Groups:
-        """The groups of a look by cause, as the book has them."""
+        """Return the groups of a look by cause, with merged causes combined."""
         return self._merged(look.groups(BY_NAME["group_id"], filter_, on_progress))
 
     def counts_of(self, look: Look) -> dict[str, int]:
-        """How many messages each cause of a former look has, by the id of its group, as the book
-        has causes: for whoever asks again and again."""
+        """Return how many messages of a former look each cause has, by group id, with merged causes
+        combined. It is cheap enough to call again and again."""
         counts = look.kept.counts()
         found: dict[str, str] = {}
         totals: dict[str, int] = {}
         for group_id in sorted(counts, key=lambda one: -counts[one]):
             root = self._root(group_id)
             totals[root] = totals.get(root, 0) + counts[group_id]
-            # Called as where groups are merged: by the one they were merged into, or the largest.
+            # Use the same id as for merged groups: that of the merge's target, or of the largest
+            # cause.
             if root not in found or group_id == root:
                 found[root] = group_id
         return {found[root]: count for root, count in totals.items()}
 
     def count_of(self, look: Look, group_id: str) -> int:
-        """How many messages of a former look are of a cause."""
+        """Return how many messages of a former look have a cause."""
         counts = look.kept.counts()
         return sum(counts.get(one, 0) for one in self.members(group_id))
 
     def _merged(self, groups: Groups) -> Groups:
-        """The groups, with those that are one as one: the largest of them, or the one that the
-        others were merged into, is what it is called."""
+        """Combine merged groups; each gets the key of the merge's target, or of its largest
+        group."""
         if not self._into:
             return groups
         found: dict[object, Group] = {}

@@ -1,7 +1,6 @@
-"""The columns of the filter language: what can be asked of a failed message, by name.
+"""The columns of the filter language: what can be asked about a failed message, by name.
 
-Whatever bytes a peer has sent, each column has a value: what is not known is null, and what is
-damaged counts as not known.
+Whatever bytes a peer sent, each column has a value: null for what is unknown or damaged.
 """
 
 import json
@@ -20,7 +19,7 @@ from redrive.topology.decision import REASONS
 from redrive.topology.headers import Delivery
 
 Value = None | int | str | bytes | datetime
-"""What a column holds in Python: JSON as its text, a time as an aware datetime in UTC."""
+"""A column's value in Python: JSON as its text, a time as an aware datetime in UTC."""
 
 Row = dict[str, Value]
 
@@ -28,7 +27,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 class SqlType(StrEnum):
-    """The types of columns, as DuckDB names them."""
+    """Column types, as DuckDB names them."""
 
     TEXT = "VARCHAR"
     NUMBER = "BIGINT"
@@ -42,11 +41,11 @@ class Column:
     """A column.
 
     Args:
-        name: how the filter language calls it.
+        name: its name in the filter language.
         type: its SQL type.
         nullable: whether it may be null.
-        description: what it is, for help and documentation.
-        read: its value for a message.
+        description: what it contains, for help and documentation.
+        read: returns its value for a message.
     """
 
     name: str
@@ -57,13 +56,13 @@ class Column:
 
 
 def row_of(delivery: Delivery, columns: Iterable[Column] | None = None) -> Row:
-    """A failed message as a row: the value of each of these columns by name, of all where none are
-    given. Never raises."""
+    """Return a failed message as a row: the values of the given columns, or of all columns, by
+    name. Never raises."""
     return row_of_message(FailedMessage(delivery), COLUMNS if columns is None else columns)
 
 
 def row_of_message(message: FailedMessage, columns: Iterable[Column]) -> Row:
-    """Return a failed message as a row; of one that is masked, what it shows."""
+    """Return a failed message as a row; if its values are masked, so is the row."""
     return {column.name: column.read(message) for column in columns}
 
 
@@ -78,8 +77,8 @@ def _headers(message: FailedMessage) -> str:
 
 @lru_cache(maxsize=512)
 def _json_of(name: str, raw: bytes) -> tuple[str, str]:
-    """A header's name as it can be shown, and the header as a member of a JSON object: a queue's
-    messages have most of theirs in common."""
+    """Return a header's displayable name, and the header as a member of a JSON object. Cached,
+    because the messages of a queue share most headers."""
     text = text_of(name)
     return (
         text,
@@ -115,7 +114,7 @@ COLUMNS = (
         "dead_letter_queue",
         _TEXT,
         True,
-        "the queue that it is in, where redrive did not make that",
+        "the queue that it is in, if redrive did not create it",
         lambda m: _clean(m.dead_letter_queue),
     ),
     Column(
@@ -129,7 +128,7 @@ COLUMNS = (
         "dialect",
         _TEXT,
         False,
-        "whose words tell of its failure: redrive, celery, masstransit …, or unknown",
+        "which framework describes its failure: redrive, celery, masstransit …, or unknown",
         lambda m: m.dialect,
     ),
     Column(
@@ -170,7 +169,7 @@ COLUMNS = (
         "first_failed_at",
         _TIME,
         True,
-        "when its first attempt failed; it survives a requeue",
+        "when its first attempt failed; kept by a requeue",
         lambda m: m.first_failed_at,
     ),
     Column("failed_at", _TIME, True, "when it was set aside", lambda m: m.failed_at),
@@ -197,7 +196,7 @@ COLUMNS = (
         "correlation_id",
         _TEXT,
         True,
-        "the publisher's id for what it belongs to",
+        "the publisher's id for what the message relates to",
         lambda m: _clean(m.properties.correlation_id),
     ),
     Column("headers", _JSON, False, "all headers", _headers),
@@ -205,14 +204,14 @@ COLUMNS = (
         "body",
         _JSON,
         True,
-        "the body where it is JSON, as its handler reads it",
+        "the body if it is JSON, as its handler reads it",
         lambda m: readable_values.json_text_of(m),
     ),
     Column(
         "body_text",
         _TEXT,
         True,
-        "the body where it is a text, uncompressed and in UTF-8",
+        "the body if it is text, uncompressed and in UTF-8",
         lambda m: readable_values.body_text_of(m),
     ),
     Column("body_bytes", _BYTES, False, "the body as it came, byte for byte", lambda m: m.body),
@@ -221,12 +220,12 @@ COLUMNS = (
         "group_id",
         _TEXT,
         False,
-        "the same for messages of one cause: type, masked message, frame",
+        "the same for all messages with one cause: type, masked message, frame",
         lambda m: cause_of(m).group_id,
     ),
 )
-"""All of them, in their order."""
+"""All columns, in order."""
 
 BY_NAME = {column.name: column for column in COLUMNS}
 BODIES = frozenset({"body", "body_text", "body_bytes"})
-"""The columns that show a body."""
+"""The columns that contain a body."""

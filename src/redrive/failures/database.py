@@ -1,9 +1,9 @@
-"""A DuckDB in memory for expressions and queries that people write: it reaches no file, no network
-and no setting.
+"""An in-memory DuckDB for the expressions and queries that users write, without access to files,
+the network or settings.
 
-A table `failed` has the columns of `columns.py`. The time stands still: what `now()` says is given,
-so that an expression means the same messages in the plan, while they are sent, and when a job is
-taken up again.
+A table `failed` has the columns of `columns.py`. The clock is fixed: `now()` returns a given time,
+so that an expression matches the same messages in the plan, while they are sent, and when a job is
+resumed.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 HIDDEN = "hidden_places"
-"""The table of what is in the files of an index and in its queue no more."""
+"""The table of messages that are in the files of an index but no longer in its queue."""
 MADE_TABLE = "made_of_messages"
-"""The table of columns that are in no file of an index, for as long as a question."""
+"""A table, for the duration of a query, of columns that are in no file of an index."""
 BATCH = 1000
 _BYTES_IN_A_BATCH = 8 * 1024 * 1024
-"""Rows that go into the database at a time."""
+"""The maximum size of a batch of rows that is inserted at once."""
 _MEMORY = "128MB"
 _CLOCKS = {
     "TIMESTAMPTZ": ("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"),
@@ -50,9 +50,9 @@ _MOST_OF_A_CONSTANT = 1_000_000
 _GROWING = frozenset(
     {"repeat", "range", "generate_series", "lpad", "rpad", "list_resize", "array_resize"}
 )
-"""What makes much of a small constant. DuckDB computes it before it reads a row, past its memory
-limit, and can't be interrupted in it. Source: tried on DuckDB 2.0: list_sum(range(30000000)) takes
-1.9 GB, repeat('x', 100000000) a minute."""
+"""Functions that make a large value of a small constant. DuckDB computes it before it reads a row,
+beyond its memory limit, and can't be interrupted while it does. Source: tried on DuckDB 2.0:
+list_sum(range(30000000)) takes 1.9 GB, repeat('x', 100000000) a minute."""
 _CHECK_SECONDS = 20.0
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE]\+?\d{1,3})?")
 _PLACE = Column("place_in_batch", SqlType.NUMBER, False, "which row it is", lambda _: None)
@@ -66,7 +66,7 @@ HOW = (
 
 
 class Database:
-    """One private database; a context manager."""
+    """A private database; a context manager."""
 
     def __init__(
         self,
@@ -94,14 +94,14 @@ class Database:
             self._duckdb.execute(f"INSERT INTO failed {rows}")
             self._duckdb.execute(f"DROP TABLE IF EXISTS {HIDDEN}")
         elif folder is not None:
-            # What is read stays in the memory of the operating system, which may take it back.
+            # File contents stay in the operating system's page cache, which can be reclaimed.
             self._duckdb.execute("SET enable_external_file_cache = false")
             self._duckdb.execute(f"SET allowed_directories = [{quoted(folder)}]")
         for lock in _LOCKS:
             self._duckdb.execute(lock)
 
     def set_clock(self, now: datetime) -> None:
-        """Has `now()` say this from now on."""
+        """Set the time that `now()` returns."""
         moment = now.astimezone(UTC).isoformat()
         self._duckdb.execute(
             ";".join(
@@ -112,7 +112,7 @@ class Database:
         )
 
     def hide(self, places: Sequence[int]) -> None:
-        """Has the table of what is not there any more hold these places."""
+        """Set the places in the table of messages that are gone."""
         if places != self._hidden:
             self._duckdb.execute(
                 f"CREATE OR REPLACE TABLE {HIDDEN} AS SELECT unnest(?::BIGINT[]) AS place",
@@ -121,11 +121,11 @@ class Database:
             self._hidden = places
 
     def drop_made(self) -> None:
-        """Drops what was made of messages for a question, where something was."""
+        """Drop the table of columns made for a query, if there is one."""
         self._duckdb.execute(f"DROP TABLE IF EXISTS {MADE_TABLE}")
 
     def insert(self, rows: Iterable[Row]) -> int:
-        """Puts rows into the table `failed`; returns how many."""
+        """Insert rows into the table `failed`; return how many."""
         count = 0
         for some in in_batches(rows):
             values = [[row[column.name] for row in some] for column in self._columns]
@@ -134,7 +134,7 @@ class Database:
         return count
 
     def columns_of(self, expression: str) -> tuple[Column, ...]:
-        """The columns that an expression speaks of."""
+        """Check an expression; return the columns that it uses."""
         if not expression.strip():
             raise ConfigurationError("the expression is empty", HOW)
         node = self._parsed(f"SELECT\n{expression}\n", expression)
@@ -145,22 +145,21 @@ class Database:
         for kind, what in (("SUBQUERY", "a subquery"), ("PARAMETER", "a parameter")):
             if kind in kinds:
                 raise ConfigurationError(
-                    f"{expression!r} has {what} in it, and is to be "
-                    "asked of each message by itself",
+                    f"{expression!r} contains {what}, but is evaluated for each message by itself",
                     "`redrive failed query` looks at several messages together.",
                 )
         self._check(f"SELECT 1 FROM failed WHERE (\n{expression}\n)", node, expression)
         return _columns_in(node)
 
     def columns_of_query(self, sql: str) -> tuple[Column, ...]:
-        """The columns that a query speaks of."""
+        """Check a query; return the columns that it uses."""
         node = self._parsed(sql, sql)
         self._check_named(node, sql)
         self._check(sql, node, sql)
         return _columns_in(node)
 
     def meant(self, expression: str, rows: Iterable[Row], columns: Sequence[Column]) -> list[bool]:
-        """Of which rows, given with these columns, an expression that was checked is true."""
+        """Return for each row with these columns whether a checked expression is true."""
         found: list[bool] = []
         for some in in_batches(rows):
             values = [
@@ -173,8 +172,8 @@ class Database:
     def meant_in(
         self, expression: str, batch: "pyarrow.RecordBatch", columns: Sequence[Column]
     ) -> list[bool]:
-        """Of which rows of an Arrow batch, which has these columns, an expression that was checked
-        is true."""
+        """Return for each row of an Arrow batch with these columns whether a checked expression is
+        true."""
         import pyarrow
 
         places = pyarrow.array(range(batch.num_rows), pyarrow.int64())
@@ -193,13 +192,13 @@ class Database:
         return [place in meant for place in range(count)]
 
     def asked(self, sql: str, values: Sequence[object] = ()) -> duckdb.DuckDBPyConnection:
-        """The answer to a statement of redrive's own."""
+        """Run one of redrive's own statements."""
         return self._duckdb.execute(sql, list(values))
 
     def query(
         self, sql: str, limits: AnswerLimits | None = None
     ) -> tuple[list[str], list[dict[str, object]]]:
-        """The names of the columns of a query that was checked, and its rows as JSON values."""
+        """Run a checked query; return its column names, and its rows as JSON values."""
         names = [
             str(name)
             for (name,) in self._run(f"SELECT column_name FROM (DESCRIBE\n{sql}\n)", [], sql)
@@ -210,7 +209,7 @@ class Database:
                 f"SELECT to_json(result)::VARCHAR FROM (\n{sql}\n) AS result"
             )
             size = 0
-            # It computes them as they are fetched.
+            # DuckDB computes the rows as they are fetched.
             while some := rows.fetchmany(BATCH):
                 texts += [str(text) for (text,) in some]
                 size += sum(len(text) for text in texts[-len(some) :])
@@ -224,7 +223,7 @@ class Database:
         return (list(found[0]) if found else names), found
 
     def close(self) -> None:
-        """Forgets everything."""
+        """Discard everything."""
         self._duckdb.close()
         self._spill.cleanup()
 
@@ -242,13 +241,13 @@ class Database:
         return node
 
     def _check_named(self, node: dict[str, Any], given: str) -> None:
-        """Checks that columns are named: by its number, a column is another one where others are
-        read beside it."""
+        """Check that columns are used by name: a column number means another column if more columns
+        are read."""
         if any(found["class"] == "POSITIONAL_REFERENCE" for found in _nodes(node)):
-            raise ConfigurationError(f"{given!r} has the number of a column in it", HOW)
+            raise ConfigurationError(f"{given!r} refers to a column by its number", HOW)
 
     def _check(self, sql: str, node: dict[str, Any], given: str) -> None:
-        """Has DuckDB look whether a statement can be run."""
+        """Let DuckDB check whether a statement can run."""
         for found in _nodes(node):
             largest = max(_numbers_given_to(found), default=0)
             if largest > _MOST_OF_A_CONSTANT:
@@ -281,7 +280,7 @@ class Database:
         except duckdb.InterruptException as error:
             raise ConfigurationError(
                 f"{given!r} takes too long to compute, before any message is read",
-                "Ask for less in what does not depend on a message.",
+                "Simplify the part that does not depend on a message.",
             ) from error
         except duckdb.Error as error:
             raise refused(error, given) from error
@@ -294,18 +293,18 @@ class Database:
 
 
 def refused(error: duckdb.Error, given: str) -> ConfigurationError:
-    """What DuckDB says of an expression or a query that people have given."""
+    """Return the error for an expression or query that DuckDB refused."""
     return ConfigurationError(_told(str(error), given), HOW)
 
 
 def quoted(path: Path) -> str:
-    """A path as SQL has it."""
+    """Quote a path as an SQL string."""
     return "'" + str(path).replace("'", "''") + "'"
 
 
 def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows, so many at a time as one statement takes, and fewer where they are large, as what
-    comes out of a compressed body may be."""
+    """Split rows into batches for one statement each. Batches are smaller if the rows are large, as
+    a decompressed body may be."""
     some: list[Row] = []
     size = 0
     for row in rows:
@@ -319,8 +318,8 @@ def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def rows_given(columns: Sequence[Column]) -> str:
-    """The query whose rows are those given: a list for each column, which costs a hundredth of as
-    many INSERTs."""
+    """Return a query that yields the given rows from one list per column, which costs a hundredth
+    of one INSERT per row."""
     given = ", ".join(
         f"unnest(?::{SqlType.TEXT if column.type is SqlType.JSON else column.type}[]) AS "
         f"{column.name}"
@@ -330,9 +329,11 @@ def rows_given(columns: Sequence[Column]) -> str:
 
 
 def _read(columns: Sequence[Column]) -> str:
-    """Columns that came as texts, numbers and times, with JSON as what it is.
+    """Select columns that were passed as texts, numbers and times, and convert JSON columns to
+    JSON.
 
-    What Python takes for JSON and DuckDB does not is null: a query must not fail over one message.
+    What Python accepts as JSON and DuckDB does not becomes null: a query must not fail because of
+    one message.
     """
     return ", ".join(
         f"CASE WHEN json_valid({name}) THEN {name}::JSON END AS {name}"
@@ -363,7 +364,7 @@ def _is_one_expression(node: dict[str, Any]) -> bool:
 
 
 def _nodes(tree: object) -> Iterator[dict[str, Any]]:
-    """Every expression in a parsed statement."""
+    """Yield every expression in a parsed statement."""
     if isinstance(tree, list):
         for inner in tree:
             yield from _nodes(inner)
@@ -375,7 +376,7 @@ def _nodes(tree: object) -> Iterator[dict[str, Any]]:
 
 
 def _numbers_given_to(node: dict[str, Any]) -> Iterator[float]:
-    """The numbers that are given to a function that makes much of them."""
+    """Yield the numbers passed to a function that makes large values."""
     if node.get("function_name") in _GROWING:
         for inner in _nodes(node):
             literal = inner.get("literal") or {}
@@ -399,7 +400,7 @@ def _columns_in(tree: dict[str, Any]) -> tuple[Column, ...]:
 
 
 def _told(text: str, given: str) -> str:
-    """What DuckDB says, on one line, and where in what was given."""
+    """Return DuckDB's message on one line, with the position in the given text."""
     problem, _, rest = text.partition("\n\nLINE ")
     if not rest:
         return _sentence(problem, given, None)

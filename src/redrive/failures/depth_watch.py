@@ -1,4 +1,4 @@
-"""How much is in queues just now, as AMQP tells it: the management API is up to five seconds
+"""Watch current queue depths through AMQP, because the management API is up to five seconds
 late."""
 
 import threading
@@ -13,20 +13,20 @@ from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 
 _EVERY = 2.0
 _SHOWN_FOR = 30.0
-"""Seconds for which a queue is watched after somebody has asked for it."""
+"""How many seconds a queue is watched after the last request for it."""
 _MOST_QUEUES = 200
 _AGAIN_AFTER = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was in a queue at a moment.
+    """The depth of a queue at a moment.
 
     Args:
-        depth: what is ready, and who consumes; None where there is no such queue, or nobody may
-            look.
-        at: when.
-        problem: why it is not known; empty where it is.
+        depth: its ready messages and consumers; None if there is no such queue or access was
+            refused.
+        at: when it was read.
+        problem: why the depth is unknown; empty if it is known.
     """
 
     depth: Depth | None
@@ -35,13 +35,13 @@ class Reading:
 
     @property
     def all(self) -> int | None:
-        """How many are in it; None where somebody may hold some, or it is not known."""
+        """Number of messages in the queue; None if a consumer may hold some, or if unknown."""
         return None if self.depth is None or self.depth.consumers else self.depth.messages
 
 
 class DepthWatch:
-    """Reads the depth of the queues that are asked for, every two seconds, on one connection and a
-    thread of its own. It touches no message."""
+    """A watch that reads the depths of requested queues every two seconds, on its own connection
+    and thread. It touches no messages."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class DepthWatch:
         self._wanted = threading.Event()
         self._closed = threading.Event()
         self.away_since: datetime | None = None
-        """Since when the broker can't be asked; None while it can."""
+        """Since when the broker has been unreachable; None if it is reachable."""
         self.away_because = ""
 
     def reading(self, queue: str) -> Reading | None:
-        """What was read of a queue last, which is watched from now on; None where nothing was."""
+        """Return the last reading of a queue, or None, and watch the queue from now on."""
         with self._lock:
             if queue in self._asked or len(self._asked) < _MOST_QUEUES:
                 self._asked[queue] = time.monotonic()
@@ -74,7 +74,7 @@ class DepthWatch:
             return self._readings.get(queue)
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Stop the thread."""
         self._closed.set()
         self._wanted.set()
         if self._thread is not None:
@@ -106,8 +106,8 @@ class DepthWatch:
             self._on_reading(queue, reading)
 
     def _shown(self) -> list[str]:
-        """The queues that somebody has asked for of late. Where there are none the connection is
-        given up until there are."""
+        """Return the recently requested queues; if there are none, clear the event so that the
+        connection closes until there are."""
         oldest = time.monotonic() - _SHOWN_FOR
         with self._lock:
             for queue in [one for one, when in self._asked.items() if when < oldest]:

@@ -10,16 +10,15 @@ from redrive.failures.way_back import WayBack
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """Where requeued messages are sent: each to the queue that it failed in, unless something else
-    is said.
+    """Where requeued messages are sent: by default, each to the queue it failed in.
 
     Args:
-        to: a queue for all of them; None for each one's own.
-        via: whether they are published as they were first, by their exchange and key: everything
-            that is bound there gets a copy.
-        unchecked: whether those go, too, whose way back the broker neither confirms nor
+        to: one queue for all messages; None for each message's own.
+        via: whether to publish them as they were first published, by their exchange and key; every
+            queue bound there gets a copy.
+        unchecked: whether to also send messages whose way back the broker neither confirms nor
             contradicts.
-        judge: says where what is in a dead-letter queue goes.
+        judge: decides where messages of a dead-letter queue go.
     """
 
     to: str | None = None
@@ -29,31 +28,32 @@ class Direction:
 
     @property
     def asks_the_broker(self) -> bool:
-        """Whether what messages say of their way counts, as far as the broker agrees."""
+        """Whether destinations depend on what messages say and what the broker confirms."""
         return self.to is None and not self.via
 
     def __post_init__(self) -> None:
         if self.via and self.to is not None:
             raise ConfigurationError(
-                "a queue to send to and the way by the first exchange exclude each other",
-                "Leave out `to`, or `via`.",
+                "`to` and `via` exclude each other",
+                "Give one of them.",
             )
 
     def route_of(self, message: FailedMessage) -> Route:
-        """The way of a message, and how far it can be relied upon."""
+        """Return a message's route, and whether the broker confirms it."""
         if self.via:
             way = message.first_way
             return NO_WAY if way is None else Route(way, Verdict.CONFIRMED)
         return self.of(None if self.to is not None else message.claims)
 
     def of(self, claims: Claims | None) -> Route:
-        """The way of what says this of itself; it does not count where all goes to one queue."""
+        """Return the route for what a message claims about its origin; the claims are ignored if
+        all messages go to one queue."""
         if self.to is not None:
             return Route(WayBack("", self.to), Verdict.CONFIRMED)
         return NO_WAY if claims is None else self.judge.route(claims)
 
     def goes(self, route: Route) -> bool:
-        """Whether a message with such a route is sent; else it stays where it is."""
+        """Return whether a message with this route is sent; otherwise it stays in its queue."""
         return route.way is not None and (
             route.verdict is Verdict.CONFIRMED
             or (self.unchecked and route.verdict is Verdict.UNCHECKED)

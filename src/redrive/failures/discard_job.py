@@ -1,4 +1,4 @@
-"""Moves failed messages out of their queue into a file, and writes that down in the journal."""
+"""Move failed messages from their queue into a file, and record it in the journal."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Discarded(NamedTuple):
-    """What became of messages that were to be discarded.
+    """The result of discarding messages.
 
     Args:
-        written: how many the file has.
-        deleted: how many of them are out of the queue.
+        written: how many messages the file contains.
+        deleted: how many of them were deleted from the queue.
     """
 
     written: int
@@ -31,20 +31,21 @@ class Discarded(NamedTuple):
 
 
 class Chosen:
-    """The messages that were written to a file, to be found once more in their queue."""
+    """The messages that were written to a file, to be found again in their queue."""
 
     def __init__(self) -> None:
         self._digests: Counter[bytes] = Counter()
 
     def noted(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
-        """The messages, each of which is noted."""
+        """Yield the messages and remember each."""
         for message in messages:
             self._digests[bytes.fromhex(message.digest)] += 1
             yield message
 
     def again(self) -> Predicate:
-        """Means each as often as it was noted: a peer's messages may be the same byte for byte. Not
-        by its id, which may be made up."""
+        """Return a predicate that matches each message as often as it was remembered, because a
+        peer's messages may be identical byte for byte. It does not go by ids, which can be
+        forged."""
         left = Counter(self._digests)
 
         def is_noted(message: FailedMessage) -> bool:
@@ -64,7 +65,8 @@ def discard_into(
     *,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> Discarded:
-    """Writes messages to the file of a job and, once it is on the disk, deletes exactly those."""
+    """Write messages to the job's file and, once it is on disk, delete exactly those from the
+    queue."""
     chosen = Chosen()
     begun = journal.begin(job)
     try:

@@ -1,6 +1,6 @@
-"""What an operating system says where there is no room on a disk."""
+"""The operating system's errors for a full disk."""
 
 import errno
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""The errors of a full disk, and of a user who may have no more of it."""
+"""The disk is full, or the user's quota is used up."""

@@ -1,4 +1,4 @@
-"""Other bodies for messages that can't be handled as they are."""
+"""Edit the bodies of messages that can't be handled as they are."""
 
 import base64
 import copy
@@ -19,8 +19,8 @@ from redrive.topology.headers import Delivery
 _Json = Any  # whatever a JSON text holds
 _MOST_OPERATIONS = 10_000
 _MOST_COPIED = 16 * 1024 * 1024
-"""Bytes that the `copy` operations of a patch may add to a body: each may double it. Source:
-max_message_size is 16 MiB by default from RabbitMQ 4.0 on."""
+"""How many bytes a patch's `copy` operations may add to a body, because each could double it.
+Source: max_message_size is 16 MiB by default from RabbitMQ 4.0 on."""
 _NEEDED: dict[str, set[str | None]] = {
     "test": {"path", "value"},
     "remove": {"path"},
@@ -33,7 +33,7 @@ _NEEDED: dict[str, set[str | None]] = {
 
 
 def merged_with(value: _Json, patch: _Json) -> _Json:
-    """A value with a merge patch applied.
+    """Return a value with a merge patch applied.
 
     Source: RFC 7386, section 2.
     """
@@ -49,7 +49,8 @@ def merged_with(value: _Json, patch: _Json) -> _Json:
 
 
 def patched_with(value: _Json, operations: list[_Json]) -> _Json:
-    """A value with a JSON patch applied, all of it or, where it raises, none.
+    """Return a value with a JSON patch applied; if an operation fails, raise without changing the
+    value.
 
     Source: RFC 6902, section 4.
     """
@@ -63,20 +64,20 @@ def patched_with(value: _Json, operations: list[_Json]) -> _Json:
             if operation["op"] == "copy":
                 copied += len(json.dumps(JsonPointer(operation["from"]).resolve(patched)))
                 if copied > _MOST_COPIED:
-                    raise ValueError("what it copies makes the body longer than 16 MiB")
+                    raise ValueError("its copies make the body longer than 16 MiB")
             patched = JsonPatch([operation]).apply(patched, in_place=True)
     except RecursionError as error:
-        raise ValueError("it makes the body too deep") from error
-    except JsonPatchTestFailed as error:  # whose words hold the whole of both values
-        raise ValueError("a value is not the one that the patch tests for") from error
+        raise ValueError("it nests the body too deeply") from error
+    except JsonPatchTestFailed as error:  # its message contains both values
+        raise ValueError("a value differs from the one that the patch tests for") from error
     except (JsonPatchException, JsonPointerException) as error:
-        # Their words, too, hold values of the body.
-        raise ValueError("what the patch names is not there, or is of another kind") from error
+        # Their messages contain values of the body, too.
+        raise ValueError("a value that the patch names is missing, or has another type") from error
     return patched
 
 
 def check_operations(operations: list[_Json]) -> None:
-    """Raises ConfigurationError unless these are the operations of a JSON patch."""
+    """Raise ConfigurationError unless these are valid operations of a JSON patch."""
     if len(operations) > _MOST_OPERATIONS:
         raise ConfigurationError(
             f"the patch has {len(operations):,} operations",
@@ -86,7 +87,7 @@ def check_operations(operations: list[_Json]) -> None:
         name = operation.get("op") if isinstance(operation, dict) else None
         if not isinstance(name, str) or not _NEEDED.get(name, {None}) <= operation.keys():
             raise ConfigurationError(
-                f"operation {number} of the patch is none: {json.dumps(operation):.80}",
+                f"operation {number} of the patch is invalid: {json.dumps(operation):.80}",
                 "See RFC 6902: op, path, value or from.",
             )
         for pointer in {"path", "from"} & _NEEDED[name]:
@@ -112,8 +113,8 @@ Edit = Callable[[FailedMessage], bytes]
 
 
 def patching(text: str) -> Edit:
-    """What applies a patch to JSON bodies: a list is a JSON patch (RFC 6902), an object a merge
-    patch (RFC 7386)."""
+    """Return a function that applies a patch to JSON bodies: a list is a JSON patch (RFC 6902), an
+    object a merge patch (RFC 7386)."""
     try:
         patch = strict_json.read(text)
     except (ValueError, RecursionError) as error:
@@ -147,15 +148,15 @@ def patching(text: str) -> Edit:
         except (LookupError, ValueError, TypeError) as error:
             raise ConfigurationError(
                 f"the patch does not fit the body of {message.failure_id}: {error}",
-                "Leave it out, or mend the patch.",
+                "Leave the message out, or correct the patch.",
             ) from error
 
     return edit
 
 
 def with_edited_body(delivery: Delivery, body: bytes) -> Delivery:
-    """Return a message with another body, whose properties then tell how that is written; the
-    message as it is where the body is no other."""
+    """Return a message with another body, and with properties that describe its encoding; an
+    unchanged message if the body is the same."""
     if body == delivery.body:
         return delivery
     return replace(delivery, body=body, properties=with_body(body, delivery.properties))
@@ -166,14 +167,14 @@ def function_named(name: str) -> Callable[..., object]:
     module_name, _, path = name.partition(":")
     if not module_name or not path:
         raise ConfigurationError(
-            f"{name!r} does not say where a function is",
+            f"{name!r} does not name a function",
             "Give module:function, such as mending:add_country.",
         )
     try:
         function = getattr(importlib.import_module(module_name), path)
-    except Exception as error:  # whatever a module raises while it is imported
+    except Exception as error:  # importing a module can raise anything
         raise ConfigurationError(
-            f"{name!r} can't be had: {type(error).__name__}: {error}",
+            f"{name!r} can't be imported: {type(error).__name__}: {error}",
             "Check the name and the directory.",
         ) from error
     if not callable(function):
@@ -186,8 +187,8 @@ def function_named(name: str) -> Callable[..., object]:
 
 
 def calling(name: str) -> Edit:
-    """Return what calls `module:function` with a failed message; it returns the new body: bytes, a
-    str, or what JSON can be made of."""
+    """Return a function that calls `module:function` with a failed message to get its new body:
+    bytes, a str, or a value to write as JSON."""
     function = function_named(name)
 
     def edit(message: FailedMessage) -> bytes:
@@ -204,15 +205,15 @@ def calling(name: str) -> Edit:
             raise ConfigurationError(
                 f"{name} failed with the message {message.failure_id}: {type(error).__name__}: "
                 f"{error}",
-                "Mend it; nothing of this message was sent.",
+                "Correct the function; this message was not sent.",
             ) from error
 
     return edit
 
 
 def edited(bodies: Mapping[str, str]) -> Edit:
-    """What gives each message the body that people have edited: base64, by the message's digest;
-    others keep theirs."""
+    """Return a function that gives each message its edited body, from base64 by the message's
+    digest; other messages keep theirs."""
 
     def edit(message: FailedMessage) -> bytes:
         body = bodies.get(message.digest)
@@ -226,8 +227,10 @@ def _separators_of(text: str) -> tuple[str, str]:
 
 
 def difference(message: FailedMessage, body: bytes, name: str = "") -> list[str]:
-    """Return what another body changes in a message, line by line as `diff -u` has it; bodies that
-    are JSON are laid out, and both heads begin with `name`."""
+    """Return what another body changes in a message, as the lines of `diff -u`.
+
+    JSON bodies are laid out first, and both header lines begin with `name`.
+    """
     changed = FailedMessage(with_edited_body(message.delivery, body))
     old, new = (f"{name} {what}".lstrip() for what in ("before", "after"))
     before = _encoding_of(message, changed) + _laid_out(plain_of(message))
@@ -236,7 +239,7 @@ def difference(message: FailedMessage, body: bytes, name: str = "") -> list[str]
 
 
 def _encoding_of(message: FailedMessage, other: FailedMessage) -> list[str]:
-    """What is said of a message's body and not of the other's."""
+    """Return the content headers of a message that differ from the other's."""
     ours, theirs = message.properties, other.properties
     return [
         f"{name}: {getattr(ours, name)}"

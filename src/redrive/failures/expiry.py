@@ -1,4 +1,4 @@
-"""Which failed messages are old: those that failed before a moment."""
+"""Select old failed messages: those that failed before a given time."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from redrive.topology.durations import duration_of
 
 
 def moment_before(older_than: str, now: datetime) -> datetime:
-    """The moment before which a message has failed that is older than a duration."""
+    """Return the time before which messages must have failed to be older than a duration."""
     try:
         return now - duration_of(older_than)
     except OverflowError as error:
@@ -18,6 +18,6 @@ def moment_before(older_than: str, now: datetime) -> datetime:
 
 
 def failed_before(moment: datetime) -> Filter:
-    """A filter that means what failed before a moment. What has no time of failure, as services
-    without redrive leave it, is not meant."""
+    """Return a filter that matches messages that failed before a time; those without a time of
+    failure, as services without redrive leave them, do not match."""
     return Filter(f"failed_at < TIMESTAMPTZ '{moment.isoformat()}'")

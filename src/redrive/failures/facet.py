@@ -1,5 +1,5 @@
-"""A facet of failed messages: what of them can be counted by, and chosen by, with one word for
-each: a column, a header, or a path into their JSON bodies."""
+"""A facet of failed messages: a column, a header or a path into JSON bodies, to count and filter
+by."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,15 +22,15 @@ _MOST_VALUES = 8
 _MOST_OFFERED = 12
 _DEEPEST = 3
 _TELLING = ("version", "release", "build", "tenant", "region")
-"""Parts of the names of headers that failures often go by."""
+"""Parts of the names of headers that often correlate with failures."""
 
 
 class FacetValue(NamedTuple):
     """A value, and how many messages have it.
 
     Args:
-        text: it; None where a message has none.
-        messages: how many.
+        text: the value; None for messages without one.
+        messages: how many messages have it.
     """
 
     text: str | None
@@ -43,7 +43,7 @@ class Facet:
 
     Args:
         name: a column, `header:NAME`, or a path such as `$.country`.
-        expression: it in the filter language; its value is a text.
+        expression: the facet in the filter language, as a text.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Facet:
 
     @classmethod
     def named(cls, name: str) -> "Facet":
-        """The facet of this name."""
+        """Return the facet with this name."""
         name = name.strip()
         if len(name) > _LONGEST or not name.isprintable():
-            raise ConfigurationError("that is too long to count by", _HOW)
+            raise ConfigurationError("the name to count by is too long, or not printable", _HOW)
         if name.startswith(_HEADER) and len(name) > len(_HEADER):
             return cls(name, f"headers->>{_quoted(_pointer([name[len(_HEADER) :]]))}")
         if name.startswith(_PATH):
@@ -65,7 +65,7 @@ class Facet:
         return cls(name, name if column.type is SqlType.TEXT else f"{name}::VARCHAR")
 
     def term(self, value: str | None) -> str:
-        """The term of a filter that means the messages with a value."""
+        """Return an expression that matches the messages with a value."""
         return (
             f"{self.expression} IS NULL"
             if value is None
@@ -73,14 +73,14 @@ class Facet:
         )
 
     def counted(self, messages: KeptMessages) -> tuple[list[FacetValue], int]:
-        """The most frequent values of messages, and how many further ones there are."""
+        """Return the most frequent values, and how many more distinct values there are."""
         values, different = messages.counted_by(self.expression, _MOST_VALUES)
         return [FacetValue(*value) for value in values], max(0, different - len(values))
 
 
 def offered(message: FailedMessage) -> list[str]:
-    """The names of facets that an example suggests: headers that tell a version or the like, and
-    the plain members of its body."""
+    """Return the names of facets that an example message suggests: headers such as versions, and
+    simple fields of its body."""
     found = [
         f"{_HEADER}{name}"
         for name in message.headers
@@ -109,7 +109,7 @@ def _steps_of(path: str) -> list[str]:
     while place < len(path):
         step = _STEP.match(path, place)
         if step is None:
-            raise ConfigurationError(f"{path!r} is no path", _HOW)
+            raise ConfigurationError(f"{path!r} is not a path", _HOW)
         steps.append(step["plain"] or step["quoted"] or step["at"])
         place = step.end()
     if not steps:
@@ -118,7 +118,7 @@ def _steps_of(path: str) -> list[str]:
 
 
 def _pointer(steps: list[str]) -> str:
-    """A JSON pointer, in which no name needs a quote."""
+    """Return a JSON pointer, in which names need no quotes."""
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 

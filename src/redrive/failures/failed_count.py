@@ -1,5 +1,5 @@
-"""How many messages are in a failed queue, those included that somebody holds who looks at them:
-AMQP tells only what is ready."""
+"""Count the messages in a failed queue, including those held by a look: AMQP reports only ready
+ones."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -22,10 +22,10 @@ _PATIENCE = timedelta(seconds=3)
 def count_failed(
     declarer: Declarer, access: BrokerAccess, source: FailedSource, management_url: str | None
 ) -> Depth | None:
-    """What is in a queue of failed messages; None where there is none."""
+    """Return the depth of a queue of failed messages; None if there is no such queue."""
     failed, lock = source.queue, source.lock
-    # A look may begin or end in between: only where there is none before and after, all that is in
-    # the queue is ready.
+    # A look may begin or end in between: all messages are surely ready only if there was no look
+    # before and after.
     is_looked_at = declarer.is_locked(lock)
     depth = declarer.depth(failed)
     if depth is None:
@@ -34,18 +34,18 @@ def count_failed(
     if not is_looked_at and not depth.consumers:
         return depth
     held = held_in(failed, depth, access, management_url)
-    # The API may not have seen yet what the look holds.
+    # The API may not yet have seen what the look holds.
     return replace(depth, held=None if is_looked_at and not held else held)
 
 
 def held_in(
     name: str, depth: Depth, access: BrokerAccess, management_url: str | None
 ) -> int | None:
-    """How many messages of a queue consumers hold; None where the management API, which alone
-    knows, does not tell.
+    """Return how many messages of a queue consumers hold; None if the management API does not
+    answer.
 
-    Its numbers are up to five seconds old, and only the sum of what is ready and what is held is
-    the same before a look and in it.
+    Only the management API knows, with a delay of up to five seconds. The sum of ready and held
+    messages is the same before and during a look, so only the sum is used.
     """
     try:
         with ManagementAPI.of(access, management_url, _PATIENCE) as management:
@@ -57,9 +57,11 @@ def held_in(
 
 
 def dead_lettering(access: BrokerAccess, management_url: str | None) -> Mapping[str, int] | None:
-    """How many messages each queue of the virtual host is dead-lettering, which AMQP does not
-    report, up to five seconds old; None where the management API, which alone knows, does not
-    tell."""
+    """Return how many messages each queue of the virtual host is dead-lettering; None if the
+    management API does not answer.
+
+    AMQP does not report it. The numbers are up to five seconds old.
+    """
     try:
         with ManagementAPI.of(access, management_url, _PATIENCE) as management:
             return management.dead_lettering()
@@ -70,9 +72,12 @@ def dead_lettering(access: BrokerAccess, management_url: str | None) -> Mapping[
 def held_back(
     connector: Connector, management_url: str | None, queues: Iterable[str]
 ) -> dict[str, int | None]:
-    """How many failed messages the broker holds back in those of these main queues that were
-    declared so, up to five seconds old; None for an unknown number, where the management API, which
-    alone knows, does not tell."""
+    """Return how many failed messages the broker holds back in each of these main queues that has a
+    delayed retry.
+
+    The numbers are up to five seconds old, and None if the management API, the only source, does
+    not answer.
+    """
     asked = list(queues)
     try:
         with ManagementAPI.of(connector, management_url, _PATIENCE) as management:
@@ -88,14 +93,14 @@ def held_back(
 
 
 def _arguments(declarer: Declarer, queue: str) -> Mapping[str, object] | None:
-    """The arguments of a queue that is there; None where this user is not told."""
+    """Return the arguments of a queue; None if this user may not read them."""
     with contextlib.suppress(PermissionDenied):
         return arguments_of(declarer, queue)
     return None
 
 
 def depths(connector: Connector, queue: str, management_url: str | None) -> dict[str, Depth | None]:
-    """How much is in the main, the retry and the failed queue of a subscription."""
+    """Return the depths of a subscription's main, retry and failed queues."""
     with declaring(connector) as declarer:
         return {
             "main": declarer.depth(queue),

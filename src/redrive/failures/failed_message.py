@@ -1,4 +1,4 @@
-"""What a failed queue shows."""
+"""A message in a failed queue."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -17,7 +17,8 @@ from redrive.topology.headers import Delivery
 
 
 class FailedMessage(ReceivedMessage):
-    """A message in a failed queue. What neither redrive nor another framework wrote is None."""
+    """A message in a failed queue. Attributes that neither redrive nor another framework wrote are
+    None."""
 
     __slots__ = (
         "_as_received",
@@ -41,15 +42,15 @@ class FailedMessage(ReceivedMessage):
 
     @classmethod
     def of_dead_letter(cls, delivery: Delivery) -> Self:
-        """A message of a dead-letter queue that redrive did not make, with the queue that it failed
-        in, as far as it says that."""
+        """Return a message of a dead-letter queue that redrive did not create, with the queue that
+        it failed in if the message says so."""
         notes = notes_of(delivery)
         origin = origin_of(delivery, notes)
         return cls(delivery if origin is None else replace(delivery, queue=origin), notes)
 
     @property
     def has_body(self) -> bool:
-        """Whether its body is at hand; not where it was kept without it."""
+        """Whether the body is available; false if the message was kept without it."""
         return self._size is None
 
     @property
@@ -57,7 +58,7 @@ class FailedMessage(ReceivedMessage):
         """The body, as received.
 
         Raises:
-            ConfigurationError: the message was kept without it.
+            ConfigurationError: the message was kept without its body.
         """
         if self._size is not None:
             raise ConfigurationError(
@@ -67,50 +68,50 @@ class FailedMessage(ReceivedMessage):
         return super().body
 
     def _utf8(self) -> bytes:
-        """Return the body as a text in UTF-8, its compression undone."""
+        """Return the body as UTF-8, decompressed."""
         return super()._utf8() if self.has_body else self.body
 
     @property
     def size(self) -> int:
-        """The body's length in bytes, also where the message was kept without it."""
+        """The body's length in bytes, even if the message was kept without it."""
         return len(self._delivery.body) if self._size is None else self._size
 
     @property
     def message_id(self) -> str | None:
-        """The publisher's id for the message: the property, else the one in PHP's envelope, also
-        where its body is kept no more; None where it gave none."""
+        """The publisher's id for the message: the property, or the id in PHP's envelope; None if
+        the publisher gave none. Available even if the body was not kept."""
         return super().message_id if self._known_id is None else self._known_id
 
     @property
     def queue(self) -> str:
-        """The queue that it failed in: the subscription's main queue, or what a message of a
-        dead-letter queue says; where it says nothing, that queue itself."""
+        """The queue that the message failed in: the subscription's main queue, or the queue that a
+        message of a dead-letter queue names. If it names none, the dead-letter queue itself."""
         return self._delivery.queue
 
     @property
     def dead_letter_queue(self) -> str | None:
-        """The queue that it was read from, where redrive did not make that."""
+        """The queue that the message was read from, if redrive did not create it."""
         return self._delivery.dead_letter_queue or None
 
     @property
     def failed_queue(self) -> str:
-        """The queue of failed messages that it is in."""
+        """The queue of failed messages that the message is in."""
         return self._delivery.dead_letter_queue or names.failed_queue(self.queue)
 
     @property
     def way_back(self) -> WayBack | None:
-        """Where it is sent to be tried again, as far as it says so itself; None where nothing
-        does."""
+        """The queue, or the exchange and key, to send the message to for another attempt, according
+        to the message itself; None if it does not say."""
         return way_back_of(self._delivery, self._told)
 
     @property
     def claims(self) -> Claims:
-        """All that it says of its way."""
+        """Everything that the message says about its origin."""
         return claims_of(self._delivery, self._told)
 
     @property
     def first_way(self) -> WayBack | None:
-        """By which exchange and key it was first published; None where nothing says so."""
+        """The exchange and key by which the message was first published; None if unknown."""
         exchange, key = self._text(headers.ORIG_EXCHANGE), self._delivery.noted_routing_key
         if exchange is not None and key is not None:
             return WayBack(exchange, key)
@@ -118,28 +119,29 @@ class FailedMessage(ReceivedMessage):
 
     @property
     def routing_key(self) -> str:
-        """The key that it was first published with; of a dead-letter queue's message that does not
-        say it, the one that it was delivered with."""
+        """The key that the message was first published with. If a message of a dead-letter queue
+        does not say, the key that it was delivered with."""
         noted, told = self._delivery.noted_routing_key, self._told.routing_key
         return told if noted is None and told is not None else self._delivery.original_routing_key
 
     @property
     def failure_id(self) -> str:
-        """What the failure is called; of a peer's message, a fingerprint of all of it."""
+        """The id of the failure; for a peer's message without one, a fingerprint of the whole
+        message."""
         if self._failure_id is None:
             self._failure_id = headers.failure_id(self._delivery)
         return self._failure_id
 
     @property
     def own_failure_id(self) -> str | None:
-        """The failure id in the headers; None if a peer set it aside. Whoever may write into the
-        failed queue may have made it up."""
+        """The failure id in the headers; None if a peer set the message aside. Anyone who may write
+        to the failed queue can forge it."""
         return self._text(headers.FAILURE_ID)
 
     @property
     def digest(self) -> str:
-        """A SHA-256 of all that the message is: two messages of one failure id that differ have
-        different digests."""
+        """A SHA-256 of the whole message. Messages with the same failure id but different content
+        have different digests."""
         if self._digest is None:
             self._digest = digest_of(
                 self._delivery.routing_key, self._delivery.properties.encode(), self._delivery.body
@@ -148,7 +150,7 @@ class FailedMessage(ReceivedMessage):
 
     @property
     def retries(self) -> int:
-        """How many retries were made before it was set aside."""
+        """Number of retries before the message was set aside."""
         written = self._delivery.properties.headers.scalar(headers.RETRIES)
         return (
             headers.counted(written)
@@ -160,15 +162,15 @@ class FailedMessage(ReceivedMessage):
 
     @property
     def _deaths_before(self) -> int:
-        """How many attempts have failed before the last one, by the broker's count. The last one is
-        counted where it brought the message to a dead-letter queue."""
+        """Number of attempts that failed before the last one, as the broker counted them. The
+        broker counts the last one if it brought the message to a dead-letter queue."""
         deaths = headers.death_count(self._delivery.deaths, self.queue)
         return max(0, deaths - 1) if self._delivery.dead_letter_queue else deaths
 
     @property
     def dialect(self) -> str:
-        """Whose words it tells of its failure in: `redrive`, `celery`, `symfony` and others, or
-        `unknown`."""
+        """The framework whose headers describe the failure: `redrive`, `celery`, `symfony` and
+        others, or `unknown`."""
         return self._told.dialect
 
     @property
@@ -185,14 +187,14 @@ class FailedMessage(ReceivedMessage):
 
     @property
     def traceback(self) -> str | None:
-        """The traceback of the last attempt, shortened where the headers had no room for it."""
+        """The traceback of the last attempt, shortened if it did not fit into the headers."""
         own = self._text(headers.ERROR_TRACEBACK)
         return self._told.traceback if own is None else own
 
     @property
     def reason(self) -> str | None:
-        """Why it was set aside: one of `redrive.topology.decision.REASONS`, or what another
-        implementation wrote."""
+        """Why the message was set aside: one of `redrive.topology.decision.REASONS`, or what
+        another implementation wrote."""
         own = self._text(headers.REASON)
         if own is not None or not self._delivery.dead_letter_queue:
             return own
@@ -201,12 +203,12 @@ class FailedMessage(ReceivedMessage):
 
     @property
     def failed_at(self) -> datetime | None:
-        """When it was set aside, UTC."""
+        """When the message was set aside, in UTC."""
         return moment_of(self._text(headers.FAILED_AT)) or self._told.failed_at or self._died_at
 
     @property
     def _died_at(self) -> datetime | None:
-        """When a message of a dead-letter queue came there, by the broker's clock."""
+        """When a message of a dead-letter queue arrived there, by the broker's clock."""
         if not self._delivery.dead_letter_queue:
             return None
         deaths = self._delivery.deaths.entries
@@ -214,18 +216,18 @@ class FailedMessage(ReceivedMessage):
 
     @property
     def first_failed_at(self) -> datetime | None:
-        """When its first attempt failed, UTC; it survives a requeue."""
+        """When the first attempt failed, in UTC; a requeue keeps it."""
         return moment_of(self._text(headers.FIRST_FAILED_AT))
 
     @property
     def host(self) -> str | None:
-        """The host of the worker that set it aside."""
+        """The host of the worker that set the message aside."""
         own = self._text(headers.HOST)
         return self._told.host if own is None else own
 
     @property
     def exchange(self) -> str | None:
-        """The exchange that it was first published to."""
+        """The exchange that the message was first published to."""
         own = self._text(headers.ORIG_EXCHANGE)
         if own is not None or not self._delivery.dead_letter_queue:
             return own
@@ -233,17 +235,17 @@ class FailedMessage(ReceivedMessage):
 
     @property
     def redrive_count(self) -> int:
-        """How many times it was requeued before."""
+        """How many times the message was requeued before."""
         return headers.counted(self._delivery.properties.headers.scalar(headers.COUNT))
 
     @property
     def job(self) -> str | None:
-        """The job that requeued it last."""
+        """The id of the job that last requeued the message."""
         return self._text(headers.JOB)
 
     @property
     def delivery(self) -> Delivery:
-        """The message as received, for moving it on."""
+        """The message as received, for publishing it again."""
         return self._delivery
 
     @property
@@ -264,23 +266,23 @@ class FailedMessage(ReceivedMessage):
 
 
 def received_with(message: FailedMessage, properties: bytes) -> FailedMessage:
-    """The message, which knows its property flags and properties as they came from then on: to
-    encode them again costs a third of what it cost to read them."""
+    """Return the message with its encoded property flags and properties kept: encoding them again
+    would cost a third of reading them."""
     message._as_received = properties
     return message
 
 
 def property_bytes_of(message: FailedMessage) -> bytes:
-    """The property flags and properties of a message, as they came."""
+    """Return the encoded property flags and properties of a message, as received."""
     known = message._as_received
     return message.delivery.properties.encode() if known is None else known
 
 
 def remember_cause(message: FailedMessage, cause: tuple[str, str, str]) -> None:
-    """Has a message know its cause: to find it costs as much as all else that is read of one."""
+    """Keep the cause in the message: finding it costs as much as reading everything else."""
     message._cause = cause
 
 
 def cause_known_of(message: FailedMessage) -> tuple[str, str, str] | None:
-    """The cause of a message, once somebody has asked for it."""
+    """Return the cause of a message if it was kept."""
     return message._cause

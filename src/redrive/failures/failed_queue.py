@@ -1,5 +1,4 @@
-"""A failed queue as people handle it: what its messages have failed for, which of them go back, and
-how that is proved."""
+"""The public API of a failed queue: causes, plans and requeues."""
 
 import uuid
 from collections.abc import Iterable
@@ -30,22 +29,22 @@ class FailedQueue(FailedQueueAccess):
     """The failed queue of a subscription, or any other queue of failed messages.
 
     Args:
-        url: the broker's address, or a connection of aio-pika's that was made with it.
-        queue: the subscription's main queue; where there is no such subscription, the name of a
-            dead-letter queue, whichever framework made it.
-        exchange: the main exchange, or a whole family.
-        timeout: how long nothing may move before it is an error.
-        connection_name: what the broker's management page shows.
-        credentials: asked for user and password at each connection, in place of the URL's.
+        url: the broker's address, or an aio-pika connection that was made with it.
+        queue: the subscription's main queue. If there is no such subscription, the name of a
+            dead-letter queue, whichever framework created it.
+        exchange: the name of the main exchange, or a whole `ExchangeFamily`.
+        timeout: how long to wait without any progress before raising an error.
+        connection_name: the connection's name on the broker's management page.
+        credentials: called for user and password at each connection, in place of those in the URL.
         ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in place of
             the URL's certificate files.
-        management_url: where the management API is, for what AMQP can't tell; the broker's host and
-            the usual port by default.
-        literal: whether the queue of this very name is meant, though a subscription is called so,
-            too.
+        management_url: the address of the management API, for what AMQP can't report. By default,
+            the broker's host and the usual port.
+        literal: whether to use the queue with exactly this name even if a subscription has the same
+            name.
 
     Raises:
-        ConfigurationError: an argument can't be.
+        ConfigurationError: an argument is invalid.
     """
 
     def plan(
@@ -62,16 +61,24 @@ class FailedQueue(FailedQueueAccess):
         force: bool = False,
         on_progress: OnLook | None = None,
     ) -> Plan:
-        """What `requeue` with the same arguments would send: how many for which cause, the first
-        few, which way they go, what stays and why. The messages are looked at, and stay.
+        """Return what `requeue` with the same arguments would send: how many messages of each
+        cause, the first few, where they go, and what stays and why. The messages stay in the queue.
 
         Args:
-            where, limit, to, via, unchecked, canary, edit, patch, force: as for `requeue`.
-            on_progress: told about ten times a second how far the look is.
+            where: as for `requeue`.
+            limit: as for `requeue`.
+            to: as for `requeue`.
+            via: as for `requeue`.
+            unchecked: as for `requeue`.
+            canary: as for `requeue`.
+            edit: as for `requeue`.
+            patch: as for `requeue`.
+            force: as for `requeue`.
+            on_progress: called with the progress of the look, about ten times a second.
 
         Raises:
             ConfigurationError: there is no such queue, looking would make the broker delete
-                messages, or an argument can't be used.
+                messages, or an argument is invalid.
             BrokerUnavailable: the connection was lost.
         """
         order = order_of(
@@ -111,59 +118,58 @@ class FailedQueue(FailedQueueAccess):
         on_notice: Notice | None = None,
         cancel: Cancel | None = None,
     ) -> Job:
-        """Requeues failed messages to their main queue, each with a fresh retry budget.
+        """Requeue failed messages to their main queue, each with a fresh retry budget.
 
-        What is in a dead-letter queue goes to the queue that each message failed in, as its
-        framework or the broker has noted it, if the topology agrees: the management API is asked. A
-        message that says nothing of that, or something that the topology contradicts or can't
-        confirm, stays, and is counted in the report.
+        Messages in a dead-letter queue go to the queue that each failed in, as its framework or the
+        broker recorded it, if the topology agrees; redrive asks the management API. A message
+        stays, and is counted in the report, if it does not name that queue, or if the topology
+        contradicts or can't confirm it.
 
-        Each is published and confirmed before it is acked: at every instant it is in its failed
-        queue or confirmed in its main queue. It stops at the depth that it found, so what fails
-        again meanwhile stays. What it leaves keeps its order.
+        Each message is published and confirmed before it is acked, so at every instant it is in its
+        failed queue or confirmed in its main queue. Only as many messages are read as were there at
+        the start, so those that fail again meanwhile stay. The remaining messages keep their order.
 
         Args:
-            where: which: an expression of the filter language, such as `error_type = 'KeyError'`, a
-                function that says it of a message, or a `Filter`; None sends all. An expression
-                needs `redrive[cli]`.
-            limit: how many are sent at most, the oldest first.
-            to: another queue that they go to.
-            via: whether they are published as they were first, by their exchange and key, in place
-                of going to one queue: everything that is bound there gets a copy.
-            unchecked: whether messages go, too, whose way back the topology neither confirms nor
-                contradicts, or for which the management API could not be asked.
-            rate: how many are sent a second, at most.
-            pace_by_depth: they are sent only while the queue that they go to has fewer ready
-                messages than this. One that waits holds up those behind it.
-            canary: how many are sent first; the rest follows only once each of them has succeeded,
-                as subscribers of redrive's tell it. Where consumers tell nothing, the rest follows
-                if none of them has come back, and `unknown` says so. 0 for none.
-            watch: how long the canary is watched at most; as long as its retries would take by
-                default.
-            stop_at: the share of what was sent that may be failing before it stops, from 0 to 1.
-            unknown: what to do if the outcome of some of the canary is unknown when the watch ends.
-            edit: makes the body that is sent of a message.
-            patch: the text of a JSON patch (RFC 6902) or merge patch (RFC 7386) of the bodies.
-            force: whether messages go, too, that were requeued five times before.
-            reason: why, for the journal.
-            journal: where the job is written down, so that it is seen, and can be taken up again by
-                anybody: `Journal(url)` is the team's. None writes nothing down.
-            job: an id that each message carries from then on; a UUID where none is given.
-            on_progress: told about ten times a second how far it is.
-            on_notice: is told, in a sentence, what people may want to know meanwhile; the log is by
-                default.
-            cancel: once set, it stops; what is on its way is settled first.
+            where: which messages: an expression of the filter language, such as
+                `error_type = 'KeyError'`, a function that returns whether a message matches, or a
+                `Filter`; None sends all. An expression needs `redrive[cli]`.
+            limit: how many to send at most, oldest first.
+            to: another queue to send them to.
+            via: whether to publish them as they were first published, by their exchange and key,
+                instead of to one queue; every queue bound there gets a copy.
+            unchecked: whether to also send messages whose way back the topology neither confirms
+                nor contradicts, or for which the management API could not be asked.
+            rate: how many to send per second at most.
+            pace_by_depth: send a message only while its destination queue has fewer ready messages
+                than this. A message that waits holds up those behind it.
+            canary: how many to send first; the rest follow only once redrive's subscribers have
+                reported that each of them succeeded. If consumers report nothing, the rest follow
+                if none of them came back and `unknown` allows it. 0 for none.
+            watch: how long to watch the canary at most; by default, as long as its retries would
+                take.
+            stop_at: stop once more than this share of the sent messages is failing, from 0 to 1.
+            unknown: what to do if outcomes of the canary are still unknown when the watch ends.
+            edit: a function that returns the body to send for a message.
+            patch: the text of a JSON patch (RFC 6902) or merge patch (RFC 7386) for the bodies.
+            force: whether to also send messages that were requeued five times before.
+            reason: the reason, for the journal.
+            journal: where to record the job, so that anybody can see and resume it: `Journal(url)`
+                is the team's. None records nothing.
+            job: the id that each message carries from then on; by default, a UUID.
+            on_progress: called with the progress, about ten times a second.
+            on_notice: called with notices for users, a sentence each; by default, they are logged.
+            cancel: once set, the requeue stops after settling the messages in flight.
 
         Returns:
-            The job: how many were sent and left, which could not be sent, whether it stopped, and
-            what can be asked of it from then on.
+            The job: how many messages were sent and left, which could not be sent, and whether it
+            stopped. It can be asked for outcomes later.
 
         Raises:
             ConfigurationError: there is no such queue, leaving messages in it would make the broker
-                delete them, or an argument can't be used; or the pace is given and the depth of
-                a queue can't be read, or `via` leaves unknown which queue it is.
-            BrokerUnavailable: the connection was lost and did not come back. What was not confirmed
-                is in the failed queue.
+                delete them, or an argument is invalid; or `pace_by_depth` is given and a queue's
+                depth can't be read, or `via` leaves the queue unknown.
+            BrokerUnavailable: the connection was lost and did not come back. Unconfirmed messages
+                are still in the failed queue.
         """
         order = order_of(
             where,
@@ -194,16 +200,17 @@ class FailedQueue(FailedQueueAccess):
         )
 
     def job(self, id_: str, journal: "LocalJournal") -> Job:
-        """A requeue of this queue that a journal has, whoever has begun it, and wherever: to ask
-        for its outcome, or to take it up again.
+        """Return a requeue of this queue from a journal, to ask for its outcome or to resume it.
+
+        Somebody else may have begun it, on any machine.
 
         Args:
             id_: the job's id, or its first characters.
             journal: the journal, such as `Journal(url)`.
 
         Raises:
-            ConfigurationError: there is no such job, or it is another queue's or broker's, or no
-                requeue.
+            ConfigurationError: there is no such job, it belongs to another queue or broker, or it
+                is not a requeue.
         """
         return Job.written_down(self, journal, id_)
 
@@ -215,17 +222,17 @@ def plan_order(
     *,
     on_progress: OnLook | None = None,
 ) -> Plan:
-    """What an order would send, as `FailedQueue.plan` tells it.
+    """Return what an order would send, as `FailedQueue.plan` does.
 
     Args:
         failed: the failed queue.
         order: the order.
-        messages: those of the queue's messages that it is to be said of; None looks at them.
-        on_progress: told about ten times a second how far the look is.
+        messages: the queue's messages to plan for; None to look at the queue.
+        on_progress: called with the progress of the look, about ten times a second.
 
     Raises:
-        ConfigurationError: there is no such queue, looking would make the broker delete
-            messages, or the order can't be carried out.
+        ConfigurationError: there is no such queue, looking would make the broker delete messages,
+            or the order can't be carried out.
         BrokerUnavailable: the connection was lost.
     """
     to = order.direction.to
@@ -254,19 +261,11 @@ def carry_out(
     on_outcome: OnOutcome | None = None,
     cancel: Cancel | None = None,
 ) -> Job:
-    """Requeues what an order says, as `FailedQueue.requeue` does.
+    """Carry out an order, as `FailedQueue.requeue` does.
 
-    Args:
-        failed: the failed queue.
-        order: what to do.
-        plan: what it would send, as `plan_order` has said it; a canary needs it, and a journal
-            to say how many messages it was to send.
-        reason, journal, job, on_progress, on_notice, cancel: as for `FailedQueue.requeue`.
-        on_outcome: told about ten times a second what is known of what was sent, where a canary
-            or a share to stop at has it watched.
-
-    Raises:
-        ConfigurationError, BrokerUnavailable: as for `FailedQueue.requeue`.
+    A canary needs the plan that `plan_order` returned for it, and a journal records by it how many
+    messages were to be sent. `on_outcome` is called with the outcomes so far, about ten times a
+    second, if a canary or a share to stop at requires watching them.
     """
     source = source_of(failed)
     planned = 0
@@ -275,7 +274,7 @@ def carry_out(
     elif order.filter.is_all:
         planned = failed.depth() if order.limit is None else min(order.limit, failed.depth())
     if journal is None:
-        # SQLite takes a while to load, and whoever only looks needs none.
+        # SQLite takes a while to load, and callers without a journal do not need it.
         from redrive.failures.local_journal import UnsavedJournal
 
         journal = UnsavedJournal()
@@ -305,8 +304,8 @@ def carry_out(
 
 
 def is_looked_at_before(order: Order, journal: "LocalJournal | None") -> bool:
-    """Whether it has to be known beforehand what an order means: to watch a canary, by which ways
-    messages come and go; and for a journal, how many they are."""
+    """Return whether an order must be planned before it runs: a canary needs the routes of its
+    messages, and a journal their number."""
     return order.guards.are_up or (journal is not None and not order.filter.is_all)
 
 
@@ -327,10 +326,10 @@ def order_of(
     patch: str | None = None,
     force: bool = False,
 ) -> Order:
-    """The order that the arguments of `requeue` give.
+    """Return the order that the arguments of `requeue` describe.
 
     Raises:
-        ConfigurationError: one of them can't be.
+        ConfigurationError: an argument is invalid.
     """
     check_plain("edit", edit)
     if edit is not None and patch is not None:
@@ -357,5 +356,5 @@ def order_of(
         pace_by_depth=pace_by_depth,
         transform=edit,
     )
-    _ = order.direction, order.edit()  # what excludes each other is told before anything is read
+    _ = order.direction, order.edit()  # report conflicting options before anything is read
     return order

@@ -1,4 +1,4 @@
-"""Which queue of failed messages is meant, and what the broker tells of it."""
+"""Find a queue of failed messages, and read what the broker knows about it."""
 
 import contextlib
 import warnings
@@ -39,7 +39,7 @@ from redrive.topology.outcome_events import Outcomes
 
 
 class FormerNames:
-    """Gives by its former name what services have no use for any more, for one more release."""
+    """Former names of methods that services no longer need, kept for one more release."""
 
     if not TYPE_CHECKING:
 
@@ -50,8 +50,8 @@ class FormerNames:
                     f"{kind!r} object has no attribute {name!r}", name=name, obj=self
                 )
             warnings.warn(
-                f"{kind}.{name} will go with the next release: `requeue(journal=…)` keeps what "
-                "subscribers tell, and `job.outcome()` counts it",
+                f"{kind}.{name} will be removed in the next release: `requeue(journal=…)` keeps "
+                "what subscribers report, and `job.outcome()` counts it",
                 DeprecationWarning,
                 stacklevel=2,
             )
@@ -59,7 +59,7 @@ class FormerNames:
 
 
 class FailedQueueFacts(FormerNames):
-    """A queue of failed messages, as the broker knows it; `FailedQueue` says what it is made of."""
+    """A queue of failed messages, as the broker knows it; see `FailedQueue` for the arguments."""
 
     def __init__(
         self,
@@ -86,24 +86,24 @@ class FailedQueueFacts(FormerNames):
         self._management_url = management_url
 
     def depth(self) -> int:
-        """How many messages are ready in the failed queue.
+        """Return the number of ready messages in the failed queue.
 
         Raises:
             ConfigurationError: there is no such queue.
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached, or refused access.
         """
         with declaring(self._connector) as declarer:
             return self._depth(declarer)
 
     def count(self) -> Depth | None:
-        """How many messages are in the failed queue, those included that somebody holds who looks
-        at them; None without such a queue.
+        """Return how many messages are in the failed queue, including those held by a look; None if
+        there is no such queue.
 
-        Held ones are told by the management API, up to five seconds late. Where it does not answer,
-        and somebody holds some, how many these are is unknown (`held` is None).
+        The management API reports held messages, up to five seconds late. If it does not answer
+        while messages are held, their number is unknown (`held` is None).
 
         Raises:
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
+            BrokerUnavailable, PermissionDenied: the broker can't be reached, or refused access.
         """
         with declaring(self._connector) as declarer:
             source = self._find(declarer)
@@ -117,22 +117,22 @@ class FailedQueueFacts(FormerNames):
         return self._connector.url.address
 
     def _is_of(self, name: str) -> bool:
-        """Whether a job that is of this queue has it by that name: a subscription's main queue, or
-        a dead-letter queue."""
+        """Return whether a job's queue name, of a main queue or a dead-letter queue, refers to this
+        queue."""
         return name == self._name or name == source_of(self).name
 
     def _retry_delay(self, queue: str | None = None) -> timedelta | None:
-        """How long the retry queue of a main queue, by default its own, holds a message; None where
-        there is none, or this user is not told."""
+        """Return how long the retry queue of a main queue, by default its own, holds a message;
+        None if there is no such queue or the user may not read it."""
         main = queue or source_of(self).main
         return None if main is None else retry_delay(self._connector, main)
 
     def _listen(self, job: str) -> None:
-        """Keep from now on what subscribers tell of a job's messages, for `_heard`."""
+        """Record what subscribers report about a job's messages from now on, for `_heard`."""
         listen(self._connector, self._exchanges, job)
 
     def _heard(self, job: str) -> list[Outcomes]:
-        """What subscribers have told of a job's messages since this was asked last."""
+        """Return what subscribers have reported about a job's messages since the last call."""
         return list(heard(self._connector, job))
 
     def __repr__(self) -> str:
@@ -147,7 +147,7 @@ class FailedQueueFacts(FormerNames):
     def _source_on(self, declarer: Declarer) -> FailedSource:
         source = self._find(declarer)
         if source is None:
-            # What an earlier look has kept of it is no answer any more.
+            # What an earlier look has kept is no longer valid.
             for queue in {failed_queue(self._name.removesuffix(FAILED_SUFFIX)), self._name}:
                 forget(self._connector.url, queue)
             raise self._missing()
@@ -168,12 +168,12 @@ class FailedQueueFacts(FormerNames):
     def _is_empty(self) -> bool:
         try:
             return self.depth() == 0
-        except BrokerUnavailable:  # then nobody knows; who reads the queue waits for the broker
+        except BrokerUnavailable:  # unknown; the reader waits for the broker
             return False
 
     def _check_destination(self, queue: str) -> None:
-        """Raises ConfigurationError if there is no such queue to requeue messages to, as far as the
-        user may ask."""
+        """Raise ConfigurationError if the destination queue does not exist; pass if the user may
+        not check."""
         with declaring(self._connector) as declarer:
             if not declarer.may_exist(Queue(queue)):
                 raise ConfigurationError(
@@ -183,8 +183,8 @@ class FailedQueueFacts(FormerNames):
 
     @contextlib.contextmanager
     def _forgetting(self) -> Iterator[None]:
-        """What an earlier look has found is not true after the block. It is dropped before it, too:
-        this process may be killed in it."""
+        """Drop what an earlier look has kept: after the block, because it is outdated, and before
+        it, in case this process is killed."""
         queue = source_of(self).queue
         forget(self._connector.url, queue)
         try:
@@ -194,18 +194,17 @@ class FailedQueueFacts(FormerNames):
 
     @contextlib.contextmanager
     def _removing(self) -> Iterator[Removals]:
-        """What notes, beside what an earlier look has found, which of it is taken out in the
-        block."""
+        """Record in the index which messages the block removes."""
         with Removals(indexes_of(self._connector.url), source_of(self).queue) as removals:
             yield removals
 
 
 def source_of(failed: FailedQueueFacts) -> FailedSource:
-    """Which queue was taken: a subscription's failed queue, or another.
+    """Return the queue that was found: a subscription's failed queue, or another one.
 
     Raises:
         ConfigurationError: there is no such queue.
-        BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        BrokerUnavailable, PermissionDenied: the broker can't be reached, or refused access.
     """
     if failed._taken is None:
         with declaring(failed._connector) as declarer:
@@ -214,11 +213,11 @@ def source_of(failed: FailedQueueFacts) -> FailedSource:
 
 
 def directed(failed: FailedQueueFacts, direction: Direction) -> Direction:
-    """A direction that knows what the broker says of the ways back, if these count.
+    """Return the direction with a judge that knows the broker's topology, if it needs one.
 
     Raises:
         ConfigurationError: there is no such queue.
-        BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        BrokerUnavailable, PermissionDenied: the broker can't be reached, or refused access.
     """
     if not direction.asks_the_broker or source_of(failed).main is not None:
         return direction
@@ -226,11 +225,11 @@ def directed(failed: FailedQueueFacts, direction: Direction) -> Direction:
 
 
 def consumers_of(failed: FailedQueueFacts) -> int:
-    """How many consumers the queue has; none of them is redrive's while nobody looks at it.
+    """Return how many consumers the queue has; redrive is one of them only during a look.
 
     Raises:
         ConfigurationError: there is no such queue.
-        BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        BrokerUnavailable, PermissionDenied: the broker can't be reached, or refused access.
     """
     with declaring(failed._connector) as declarer:
         return failed._counted(declarer).consumers
@@ -239,12 +238,12 @@ def consumers_of(failed: FailedQueueFacts) -> int:
 def whereabouts_of(
     failed: FailedQueueFacts, queue: str | None = None, judge: Judge | None = None
 ) -> MessageCounts:
-    """How much is in the queues of a subscription, and who consumes its main queue.
+    """Return the depths of a subscription's queues, and the consumers of its main queue.
 
     Args:
         failed: the failed queue.
         queue: the main queue; None for the failed queue's own.
-        judge: knows the topology; None to ask for it if need be.
+        judge: knows the topology; None to ask the broker if necessary.
 
     Raises:
         BrokerUnavailable: no broker answered.

@@ -1,4 +1,4 @@
-"""Looking at the messages of a failed queue without taking any."""
+"""Look at the messages of a failed queue without removing any."""
 
 import contextlib
 import threading
@@ -37,7 +37,7 @@ from redrive.pubsub.wire_protocol import Wire
 from redrive.topology.durations import Duration
 
 HOLDER, SINCE = "redrive-held-by", "redrive-held-since"
-"""Arguments of the lock that say who has it. No right of the broker depends on them."""
+"""Arguments of the lock that say who holds it. No broker permission depends on them."""
 
 _ACCESS_REFUSED, _LOCKED = 403, 405
 _BETWEEN_TRIES = 0.1
@@ -48,13 +48,13 @@ Waiting = Callable[[str], None]
 
 
 class LookLock:
-    """The right to hold messages of a failed queue; a context manager that waits for it.
+    """The exclusive right to hold messages of a failed queue; a context manager that waits for it.
 
-    A user who may not declare the lock does without it, and may then see a part of the queue only.
+    A user who may not declare the lock goes without it, and may then see only part of the queue.
 
     Raises (on entering):
-        ConfigurationError: somebody else's look did not end in time.
-        BrokerUnavailable, PermissionDenied: the broker can't be reached.
+        ConfigurationError: another look did not end in time.
+        BrokerUnavailable, PermissionDenied: the broker can't be reached, or refused access.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LookLock:
         self._closing = False
         self._holder = ""
         self.waited = False
-        """Whether somebody else had it first."""
+        """Whether another look had the lock first."""
 
     def __enter__(self) -> Self:
         self._link.start()
@@ -109,7 +109,7 @@ class LookLock:
                 continue
             self.waited = True
             if not self._holder and (asking is None or not asking.is_alive()):
-                # Aside: an API that is slow to answer must not keep anybody waiting whose turn has
+                # On a separate thread, so that a slow API does not delay a caller whose turn has
                 # come.
                 asking = threading.Thread(
                     target=self._ask_who_has_it, name="redrive-who-looks", daemon=True
@@ -119,15 +119,15 @@ class LookLock:
             if time.monotonic() - began > self._patience:
                 raise ConfigurationError(
                     f"{self._holder or 'somebody else'} is reading {self._source.queue!r}, "
-                    f"and did not end within {self._patience:g} s",
-                    "Wait until that has ended, and try again: two at once would each see only a "
-                    "part of the queue.",
+                    f"and did not finish within {self._patience:g} s",
+                    "Wait until it finishes, and try again: two readers at once would each see "
+                    "only a part of the queue.",
                 )
         if self._failure is not None:
             raise self._failure
 
     def _ask_who_has_it(self) -> None:
-        """Notes who has the lock, as it says itself; it takes two seconds at least."""
+        """Note who holds the lock, as its arguments say. It takes at least two seconds."""
         with (
             contextlib.suppress(RedriveError),
             ManagementAPI.of(self._connector, self._management_url) as management,
@@ -141,19 +141,20 @@ class LookLock:
     # --- on the I/O thread ------------------------------------------------------------------------
 
     def connected(self, connection: Wire) -> None:
-        """The link is up: ask for the lock, until it is free."""
+        """Ask for the lock until it is free."""
         assert isinstance(connection, WireConnection)
         connection.channel(on_open_callback=lambda channel: self._ask(connection, channel))
 
     def disconnected(self, error: RedriveError) -> None:
-        """The link is down, and the lock gone with it; it is asked for again."""
+        """Do nothing: the lock is lost with the link, and is requested again when the link is
+        back."""
 
     def gave_up(self, error: RedriveError) -> None:
-        """There is no link."""
+        """Fail: there is no link."""
         self._failed(error)
 
     def ended(self) -> None:
-        """The I/O thread ends."""
+        """Fail: the I/O thread has ended."""
         self._failed(BrokerUnavailable(self._link.address, "the connection was closed"))
 
     def _ask(self, connection: WireConnection, channel: pika.channel.Channel) -> None:
@@ -179,7 +180,7 @@ class LookLock:
             self._taken.set()
             self._link.call_later(_BETWEEN_TRIES, lambda: self._again(connection))
         elif reason.reply_code == _ACCESS_REFUSED:
-            # who may not lock may look all the same: what others hold is then said to be missing
+            # Users who may not lock can still look; what others hold is then reported as missing.
             self._come.set()
         else:
             self._failed(
@@ -202,17 +203,18 @@ class LookLock:
 _BETWEEN_LOOKS = 0.02
 SETTLING = 0.3
 _ALL_BACK = 0.05
-"""Seconds in which a broker that is still returning what somebody has left returns some of it."""
+"""Seconds within which a broker that is still returning messages returns at least one more."""
 _RETURNED_WITHIN = 3.0
-"""Seconds after which a queue that still grows has new failures, and nothing that somebody
-returned."""
+"""Seconds after which a queue that still grows must be receiving new failures, not returned
+messages."""
 _OTHERS_LEAVE = 5.0
-"""Seconds that another consumer is waited for: a broker takes a moment to see that a process was
-killed, and returns what it held."""
+"""Seconds to wait for another consumer to leave: a broker takes a moment to notice that a process
+was killed, and to return what it held."""
 
 
 class FailedQueueLooks(FailedQueueFacts, MessageSource):
-    """A queue of failed messages that can be looked at: what is held is returned, in its order."""
+    """A queue of failed messages that can be looked at; held messages are returned in their
+    order."""
 
     def browse(
         self,
@@ -221,25 +223,25 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> Generator[FailedMessage, None, None]:
-        """Shows the messages from the oldest on, and leaves each where it is.
+        """Yield the messages, oldest first, and leave them in the queue.
 
-        While it runs the messages are held back from other consumers. When it ends, or the iterator
-        is closed, they are all in the queue again, in their order. One look at a queue is made at a
-        time: it waits for that of another.
+        While it runs, the messages are hidden from other consumers. When it ends, or the iterator
+        is closed, they are all back in the queue in their original order. Only one look at a queue
+        runs at a time; it waits for another one to end.
 
-        A quorum queue keeps its order only if all that was returned to it before is held. So a look
-        that is limited, or left in its middle, holds the messages behind too, if they were looked
-        at before. It does not if it is interrupted by Ctrl-C.
+        A quorum queue keeps its order only if all messages that were returned to it before are
+        held. A look that has a limit or ends early therefore also holds the messages behind it
+        that an earlier look returned, unless it is interrupted by Ctrl-C.
 
         Args:
-            limit: how many at most; None for all that are there when it begins.
-            on_progress: told about ten times a second how far it is.
-            patience: how long another's look is waited for; the queue's
-                timeout by default.
+            limit: how many messages at most; None for all that are there at the start.
+            on_progress: called with the progress, about ten times a second.
+            patience: how long to wait for another look at the queue to end; the queue's timeout by
+                default.
 
         Raises:
             ConfigurationError: there is no such queue, looking would make the broker delete
-                messages, or another's look did not end.
+                messages, or another look did not end.
             BrokerUnavailable: the connection was lost.
         """
         return self._browse(limit, LookReporter(source_of(self).queue, on_progress), patience)
@@ -253,8 +255,8 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> Iterator[Look]:
-        """Look at the messages for as long as the block. They are held back from other consumers
-        meanwhile, as `browse` says."""
+        """Look at the messages for the duration of the block; as with `browse`, they are hidden
+        from other consumers meanwhile."""
         name = source_of(self).queue
         keeper = None if recall is None else LookStore(self._connector.url, name, recall)
         former = (
@@ -269,7 +271,8 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
             return
         if recall is not None and not recall.or_look:
             raise NothingKept(
-                f"nothing that answers is kept of {name!r}", "Look at the queue, which holds it."
+                f"no earlier look at {name!r} can answer",
+                "Look at the queue, which holds its messages.",
             )
         look = Look(name)
         messages = self._browse(look_at, LookReporter(name, on_progress, look.note), patience)
@@ -280,7 +283,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
             try:
                 yield look
             except (KeyboardInterrupt, SystemExit) as interrupt:
-                # Who interrupts wants to leave at once.
+                # After an interrupt, leave at once without holding the messages behind.
                 with contextlib.suppress(StopIteration, type(interrupt)):
                     messages.throw(interrupt)
                 raise
@@ -291,8 +294,8 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
     def _former(
         self, keeper: LookStore, limit: int | None, on_progress: OnLook | None
     ) -> Look | None:
-        """The earlier look that answers, with how many messages there are now; None where the queue
-        has to be looked at."""
+        """Return an earlier look that can answer, with the queue's current depth; None if a new
+        look is needed."""
         look = keeper.answer(limit)
         if look is None:
             return None
@@ -302,7 +305,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
             look.depth_problem = str(error).partition("\n")[0]
         else:
             if depth is None:
-                # There is no such queue any more; to look at it says so.
+                # The queue is gone; a new look reports that.
                 forget(self._connector.url, look.name)
                 return None
             look.depth_now = depth.total
@@ -356,7 +359,7 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
         patience: Duration | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> LookLock:
-        """The right to hold messages of it, which nobody else has meanwhile."""
+        """Return the exclusive right to hold messages of the queue."""
         return LookLock(
             self._connector,
             source_of(self),
@@ -367,8 +370,8 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
         )
 
     def _depth_alone(self, declarer: Declarer, *, settling: bool) -> tuple[int, int | None]:
-        """The depth once no other consumer holds any of it, or has not left for a while; and how
-        much such a one holds, None if unknown."""
+        """Wait a while for other consumers to leave; return the depth, and how many messages a
+        remaining consumer holds, None if unknown."""
         deadline = time.monotonic() + _OTHERS_LEAVE
         while (depth := self._counted(declarer)).consumers and time.monotonic() < deadline:
             settling = True
@@ -383,8 +386,12 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
     def _ready_to_take(
         self, *, to_return: bool, settling: bool
     ) -> tuple[int, int | None, ReturnLimit | None]:
-        """The depth, what others hold, and how often the queue takes a message back; where some
-        will be returned, only if the broker deletes none for it."""
+        """Return the depth, how many messages others hold, and how often the queue takes a message
+        back.
+
+        With `to_return`, raise ConfigurationError if the broker would delete messages that are
+        returned.
+        """
         with declaring(self._connector) as declarer:
             self._counted(declarer)
             returns = (
@@ -397,27 +404,28 @@ class FailedQueueLooks(FailedQueueFacts, MessageSource):
             return *self._depth_alone(declarer, settling=settling), returns
 
     def _wait_until_back(self, count: int, held: int | None = None) -> None:
-        """Waits until so many are ready: a quorum queue has what was returned a moment after the
-        connection is closed.
+        """Wait until this many messages are ready: a quorum queue shows returned messages a moment
+        after the connection is closed.
 
-        Not for long: another consumer may have taken some meanwhile.
+        The wait is short, because another consumer may have taken some meanwhile.
         """
         if not count:
             return
         deadline = time.monotonic() + surely_back(count if held is None else held)
-        # A broker that is gone has returned everything too.
+        # An unreachable broker has returned everything, too.
         with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
             while count > self._depth(declarer) and time.monotonic() < deadline:
                 time.sleep(_BETWEEN_LOOKS)
 
 
 def settled(depth: Callable[[], int], seen: int, pause: float) -> int:
-    """The depth of a queue once it grows no more, or for so long that what comes is new.
+    """Return the depth of a queue once it stops growing, or after the time in which messages are
+    returned.
 
     Args:
-        depth: asks for it.
-        seen: what it was.
-        pause: seconds until it is asked for the first time.
+        depth: reads the depth.
+        seen: the last known depth.
+        pause: seconds to wait before the first reading.
     """
     deadline = time.monotonic() + _RETURNED_WITHIN
     while True:

@@ -1,4 +1,5 @@
-"""Which queue failed messages are read from: the failed queue of a subscription, or any other."""
+"""The queue that failed messages are read from: a subscription's failed queue, or any other
+queue."""
 
 from dataclasses import dataclass
 
@@ -18,9 +19,9 @@ class FailedSource:
     """A queue that failed messages are read from.
 
     Args:
-        queue: the queue.
+        queue: the queue's name.
         main: the main queue of the subscription whose failed queue it is; None for a dead-letter
-            queue, which redrive did not make.
+            queue that redrive did not create.
     """
 
     queue: str
@@ -28,21 +29,22 @@ class FailedSource:
 
     @classmethod
     def of_subscription(cls, main: str) -> "FailedSource":
-        """The failed queue of a subscription."""
+        """Return the failed queue of a subscription."""
         return cls(names.failed_queue(main), main)
 
     @property
     def name(self) -> str:
-        """What people call it: the main queue of the subscription, or the queue itself."""
+        """The name that users give: the subscription's main queue, or the queue itself."""
         return self.queue if self.main is None else self.main
 
     @property
     def lock(self) -> str:
-        """The name of the exclusive queue that whoever holds messages of it has."""
+        """The name of the exclusive queue that serves as a lock while messages of this queue are
+        held."""
         return names.look_lock(self.queue.removesuffix(FAILED_SUFFIX))
 
     def message_of(self, received: Received) -> FailedMessage:
-        """A message that was received from it."""
+        """Return a received message as a failed message of this queue."""
         delivery = Delivery(
             self.queue if self.main is None else self.main,
             received.exchange,
@@ -59,20 +61,20 @@ class FailedSource:
 
 
 def source_named(name: str, declarer: Declarer, *, literal: bool = False) -> FailedSource | None:
-    """The queue that people mean by a name: a subscription's main queue or its failed queue, or any
-    queue; None where there is neither."""
+    """Return the queue with a name that users give: a main queue, a failed queue, or any other
+    queue; None if there is no such queue."""
     main = name.removesuffix(FAILED_SUFFIX)
     if not literal and len(main.encode()) <= MAX_QUEUE_NAME:
         source = FailedSource.of_subscription(main)
         if declarer.may_exist(Queue(source.queue)):
             return source
         if declarer.may_exist(Queue(names.retry_queue(main))):
-            return None  # a subscription that has lost its failed queue: its main queue is none
+            return None  # a subscription without its failed queue; its main queue is not one
     return FailedSource(name) if declarer.may_exist(Queue(name)) else None
 
 
 def no_such_queue(name: str, address: str, *, literal: bool = False) -> ConfigurationError:
-    """The error that there is no queue that people could mean by a name."""
+    """Return the error that no queue matches a name."""
     if literal:
         return ConfigurationError(
             f"there is no queue {name!r} at {address}", "Check the name, and the virtual host."
@@ -85,12 +87,12 @@ def no_such_queue(name: str, address: str, *, literal: bool = False) -> Configur
 
 
 def check_source_name(name: str) -> None:
-    """Raises ConfigurationError unless a queue may have this name, whoever made it."""
+    """Raise ConfigurationError unless this is a possible name of a queue of failed messages."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"the queue name is {name!r}", "Give the queue a name.")
     names.check_length("the queue name", name)
     if name.endswith(names.RETRY_SUFFIX):
         raise ConfigurationError(
-            f"{name!r} is a retry queue: what is in it will be tried again",
+            f"{name!r} is a retry queue: its messages will be retried",
             f"Name the main queue: {name.removesuffix(names.RETRY_SUFFIX)!r}.",
         )

@@ -1,9 +1,9 @@
-"""Follows what fails on a broker, and what becomes of requeued messages, as it happens: copies,
-which no failed queue is touched for.
+"""Follow failures on a broker, and outcomes of requeued messages, as they happen: through copies,
+without touching any failed queue.
 
-Copies come from the history stream of the family, where there is one, and else by a queue of the
-feed's own, a tap. Streams keep no nested tables: of a copy from there, `x-death` is missing.
-Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+Copies come from the history stream of the family if there is one, otherwise through a tap, a queue
+of the feed's own. Streams keep no nested tables, so copies from a history lack `x-death`. Source:
+measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
 """
 
 import contextlib
@@ -36,18 +36,18 @@ _MOST_WAITING_BYTES = 64 * 1024**2
 _MOST_JOBS = 200
 _FOR_EVER = timedelta(days=36500)
 _AGAIN_AFTER = 30.0
-"""Seconds after which it is tried once more to follow, where this user may not declare a tap, or
-nobody has declared the family."""
+"""Seconds until the next attempt to follow, if this user may not declare a tap or the family is not
+declared."""
 _LAST = "next"
 _OFFSET = "x-stream-offset"
 
 
 class Copy(NamedTuple):
-    """A failure that was followed.
+    """A copy of a failure.
 
     Args:
-        message: it, as far as the copy has it.
-        at: when it came here; of one from the history that was behind, when it failed.
+        message: the message, as far as the copy contains it.
+        at: when it arrived; if it was read late from the history, when it failed.
     """
 
     message: FailedMessage
@@ -56,14 +56,14 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """How a feed goes.
+    """The state of a feed.
 
     Args:
         source: where its copies come from: the name of a history, `a tap`, or empty.
-        since: since when it follows without a gap; None while it does not.
-        away_since: since when the broker is away; None while it is there.
+        since: since when it has followed without a gap; None while it does not.
+        away_since: since when the broker has been unreachable; None while it is reachable.
         problem: why it does not follow; empty while it does.
-        missed: how many failures it could not keep up with.
+        missed: how many failures were dropped because it could not keep up.
     """
 
     source: str = ""
@@ -74,13 +74,13 @@ class FeedState:
 
     @property
     def is_following(self) -> bool:
-        """Whether what fails now is seen."""
+        """Whether new failures are seen."""
         return self.since is not None and self.away_since is None
 
 
 class FailureFeed:
-    """Follows a family's failures and outcomes on a connection and a thread of its own, and comes
-    back after the broker has been away."""
+    """A follower of a family's failures and outcomes, on its own connection and thread, which
+    reconnects to the broker when necessary."""
 
     def __init__(
         self,
@@ -104,22 +104,25 @@ class FailureFeed:
         self._tapped = False
         self._wanted: set[str] = set()
         self._bound: set[str] | None = None
-        """The queues that it follows, where the broker does not let it follow all."""
+        """The queues that it follows if the broker does not let it follow all."""
         self._state = FeedState()
         self._link = Link(connector, self, prepare=self._prepare, patience=_FOR_EVER)
 
     @property
     def state(self) -> FeedState:
-        """How it goes; from any thread."""
+        """The feed's state; safe to read from any thread."""
         return self._state
 
     def start(self) -> None:
-        """Begins to follow."""
+        """Start following."""
         self._link.start()
 
     def close(self) -> None:
-        """Ends it. Its queue is not deleted, it expires: a quorum queue that dead-letters waits for
-        one that a message was routed to."""
+        """Stop following.
+
+        Its queue is left to expire instead of being deleted, because a dead-lettering quorum queue
+        keeps waiting for every queue that a message was routed to.
+        """
         self._link.close()
         with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
             keys = self._bound or {history.ALL}
@@ -131,14 +134,14 @@ class FailureFeed:
                     declarer.unbind(binding)
 
     def take(self) -> tuple[list[Copy], int | None]:
-        """What came since this was asked last, and the offset in the history behind it."""
+        """Return the copies since the last call, and the history offset behind them."""
         with self._lock:
             taken, self._waiting, self._bytes = self._waiting, [], 0
             return taken, self._offset
 
     def want(self, queues: Iterable[str]) -> None:
-        """Follow these main queues, where the broker does not let this user follow all. From any
-        thread but the link's."""
+        """Follow these main queues if the broker does not let this user follow all. Call it from
+        any thread but the link's."""
         with self._lock:
             self._wanted |= set(queues)
             new = set() if self._bound is None else self._wanted - self._bound
@@ -147,7 +150,7 @@ class FailureFeed:
                 self._bind_each(declarer, new)
 
     def _bind_each(self, declarer: Declarer, queues: Iterable[str]) -> None:
-        """Binds the tap by the keys of queues; by those that this user may not read, not."""
+        """Bind the tap for the keys of these queues, except those that this user may not read."""
         for queue in sorted(queues):
             with contextlib.suppress(PermissionDenied):
                 declarer.declare(history.failures_into(self._tap, self._exchanges, queue))
@@ -155,11 +158,11 @@ class FailureFeed:
                 self._bound = {*(self._bound or ()), queue}
 
     def outcome(self, job: str) -> OutcomeTotals | None:
-        """What was told of a job while this follows; None where nothing was."""
+        """Return the outcomes of a job reported while the feed ran; None if there were none."""
         with self._lock:
             return self._outcomes.get(job)
 
-    # --- on a thread of the link's ----------------------------------------------------------------
+    # --- on a thread of the link ------------------------------------------------------------------
 
     def _prepare(self) -> None:
         with declaring(self._connector) as declarer:
@@ -175,10 +178,10 @@ class FailureFeed:
             self._tapped = self._declare_tap(declarer)
 
     def _declare_tap(self, declarer: Declarer) -> bool:
-        """Declares the tap, with what a history does not have."""
+        """Declare the tap, which receives what the history does not have."""
         try:
             if not self._history and self._state.since and not declarer.exists(self._tap):
-                # It has expired, or was deleted: what came meanwhile was not seen.
+                # The tap expired or was deleted; failures since then were missed.
                 self._state = replace(self._state, since=None)
             declarer.declare(self._tap)
             if not self._history:
@@ -186,19 +189,19 @@ class FailureFeed:
         except BrokerUnavailable:
             raise
         except RedriveError as error:
-            # No right to declare, or nobody has declared the family yet.
+            # The user may not declare it, or the family is not declared yet.
             if not self._history:
                 self._state = replace(self._state, since=None, problem=_line(error))
             return False
         outcomes = history.outcomes_into(self._tap, self._exchanges)
         for what in (outcome_events.exchange_of(self._exchanges), outcomes):
             with contextlib.suppress(PermissionDenied, ConfigurationError):
-                declarer.declare(what)  # without it no outcome is told
+                declarer.declare(what)  # without it, no outcomes are reported
         return True
 
     def _bind_failures(self, declarer: Declarer) -> None:
-        """Binds the tap for the failures of all queues, or of those that are wanted where a topic
-        permission is for some alone."""
+        """Bind the tap for the failures of all queues, or only of wanted queues if the user's topic
+        permission covers only some."""
         try:
             declarer.declare(history.failures_into(self._tap, self._exchanges))
         except PermissionDenied:
@@ -207,13 +210,13 @@ class FailureFeed:
             self._bind_each(declarer, wanted)
 
     def connected(self, connection: Wire) -> None:
-        """The link is up: consume."""
+        """Start consuming."""
         self._state = replace(self._state, away_since=None)
         if self._tapped:
             self._consume(self._tap.name, connection)
         if self._history:
             if self._offset is None:
-                # What came since it was last read from its end is not read.
+                # Failures between the last read and the end of the history are not read.
                 self._state = replace(self._state, since=None)
             self._consume(
                 self._history,
@@ -227,21 +230,22 @@ class FailureFeed:
             self._link.call_later(_AGAIN_AFTER, lambda: self._link.reconnect("follow failures"))
 
     def _follows(self) -> None:
-        """What fails from now on is seen."""
+        """Record that failures are seen from now on."""
         since = self._state.since or datetime.now(UTC)
         self._state = FeedState(self._history or "a tap", since, missed=self._state.missed)
 
     def disconnected(self, error: RedriveError) -> None:
-        """The link is down; it comes back, and the tap waits for a minute."""
+        """Record that the broker is away. The link reconnects, and the tap survives for a
+        minute."""
         away = self._state.away_since or datetime.now(UTC)
         self._state = replace(self._state, away_since=away, problem=_line(error))
 
     def gave_up(self, error: RedriveError) -> None:
-        """There is no link: nothing more is seen."""
+        """Record that no more failures will be seen."""
         self._state = replace(self._state, since=None, problem=_line(error))
 
     def ended(self) -> None:
-        """The I/O thread ends."""
+        """Do nothing when the I/O thread ends."""
 
     def _consume(
         self,
@@ -258,8 +262,8 @@ class FailureFeed:
             channel.limit(_PREFETCH)
             channel.consume(queue, offset=offset)
             if attached is not None:
-                # A stream is read from an offset that is found only after consuming was confirmed,
-                # and before the channel answers anything else. Source: rabbit_stream_queue:consume.
+                # A stream's offset is resolved after consuming was confirmed, but before the
+                # channel answers anything else. Source: rabbit_stream_queue:consume.
                 channel.limit(_PREFETCH, attached)
 
         def received(delivery: Received) -> None:
@@ -271,7 +275,7 @@ class FailureFeed:
         def refused(code: int, text: str) -> None:
             error = broker_errors.of_channel(code, text, f"follow {queue!r}")
             if queue == self._history and isinstance(error, PermissionDenied):
-                self._may_read = False  # then by a tap
+                self._may_read = False  # use a tap instead
             self._start_over(error)
 
         def cancelled() -> None:
@@ -296,7 +300,7 @@ class FailureFeed:
                 self._offset = offset + 1
         queue = received.routing_key
         if not queue or len(queue.encode("utf-8", "surrogateescape")) > MAX_QUEUE_NAME:
-            return  # nobody's failed queue
+            return  # not the name of a queue
         now = datetime.now(UTC)
         message = FailedSource.of_subscription(queue).message_of(received)
         at = min(now, message.failed_at or now) if is_history else now
@@ -329,8 +333,8 @@ def _line(error: RedriveError) -> str:
 
 
 def _no_returns(_: Returned) -> None:
-    """Nothing is published on a channel that follows."""
+    """Do nothing: nothing is published on this channel."""
 
 
 def _no_confirms(_: int, __: bool, ___: bool) -> None:
-    """Nothing is published on a channel that follows."""
+    """Do nothing: nothing is published on this channel."""

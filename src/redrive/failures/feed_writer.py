@@ -1,4 +1,4 @@
-"""Keeps what a feed follows: messages that came since a look stand beside it in the index."""
+"""Write the failures that a feed follows to the index, beside the look they came after."""
 
 import contextlib
 import json
@@ -35,11 +35,12 @@ _EVERY = 0.25
 _MOST_RECENT = 20_000
 _MOST_RECENT_BYTES = 64 * 1024**2
 _A_FILE = 100
-"""Messages from which on a file is left as it is. Until then it is written anew with what comes."""
+"""Number of messages from which a file is complete; smaller files are rewritten with new
+messages."""
 _MERGED_TOGETHER = 10
 _LARGEST = 100_000
 _DELETED_AFTER = 60.0
-"""Seconds after which nobody reads a file any more that a manifest does not name."""
+"""Seconds after which no reader uses a file that the manifest no longer names."""
 _LOCK = "following"
 _PLACE = "history.json"
 
@@ -49,13 +50,13 @@ class _Followed:
     """A queue that is followed.
 
     Args:
-        look: the file of the look that it stands beside.
-        files: what was written, with how many messages, the oldest first.
-        open: the messages of the last of these, which is written anew with more.
+        look: the file of the look that the new messages belong to.
+        files: the files written so far, with their numbers of messages, oldest first.
+        open: the messages of the last file if it will be rewritten with more.
         first: the place of the first message.
-        last: the place of the last one.
-        is_behind: whether something kept what came last from being written.
-        is_named: whether the manifest names what was written.
+        last: the place of the last message.
+        is_behind: whether an error kept the latest messages from being written.
+        is_named: whether the manifest names all files.
     """
 
     look: str
@@ -68,8 +69,11 @@ class _Followed:
 
 
 class FeedWriter:
-    """Follows a broker for the index, on a thread of its own. One process follows for all on this
-    machine: the others read what it writes, and take over when it ends."""
+    """A follower of a broker for the index, on its own thread.
+
+    Only one process per machine follows: the others read what it writes, and one of them takes over
+    when it ends.
+    """
 
     def __init__(
         self,
@@ -97,30 +101,30 @@ class FeedWriter:
 
     @property
     def state(self) -> FeedState:
-        """How it goes; from any thread."""
+        """The state of the feed; safe to read from any thread."""
         if self._is_second:
-            return FeedState("another console of this machine", datetime.now(UTC))
+            return FeedState("another console on this machine", datetime.now(UTC))
         feed, problem = self._feed, self._problem
         if feed is None:
             return FeedState(problem=problem)
-        # What is followed, and not kept, nobody sees.
+        # Failures that can't be written are not visible, so the feed counts as not following.
         return replace(feed.state, since=None, problem=problem) if problem else feed.state
 
     @property
     def problem(self) -> str:
-        """Why what comes is not kept; empty while it is."""
+        """Why failures can't be written; empty while they can."""
         return self._problem
 
     def start(self) -> None:
-        """Begins to follow."""
+        """Start following."""
         self._thread.start()
 
     def want(self, queue: str) -> None:
-        """Follow a main queue, where the broker does not let this user follow all."""
+        """Follow a main queue if the broker does not let this user follow all."""
         self._wanted.add(queue)
 
     def close(self) -> None:
-        """Ends it."""
+        """Stop following, and wait for the thread."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -151,7 +155,7 @@ class FeedWriter:
     def _keep(self, copies: Iterable[Copy], offset: int | None) -> None:
         new: dict[str, list[tuple[int, FailedMessage]]] = {}
         for message, at in copies:
-            # Places are told apart by a microsecond, in the order in which messages came.
+            # Places are at least a microsecond apart, in the order of arrival.
             self._last = max(FIRST_PLACE, self._last + 1, place_of(at))
             new.setdefault(message.failed_queue, []).append((self._last, message))
             self._remember(self._last, message)
@@ -179,7 +183,7 @@ class FeedWriter:
         if followed is None or followed.look != look.file:
             is_another_look = followed is not None
             followed = self._queues[queue] = self._beginning(look, is_another_look)
-            # These, and what came while it was not known of the look.
+            # Write these messages, and those that arrived before the look was known.
             since = place_of(look.since - BEFORE_A_LOOK)
             least = max(since, followed.last + 1)
             new = [one for one in self._recent if one[1].failed_queue == queue and one[0] >= least]
@@ -197,7 +201,7 @@ class FeedWriter:
             self._write_manifest(queue, followed)
 
     def _beginning(self, look: StoredLook, is_another_look: bool) -> _Followed:
-        """What was followed beside a look before this process did, where the look is the same."""
+        """Return what an earlier process wrote for a look, if it is still the same look."""
         added = added_to(self._index, look.queue)
         if is_another_look or added.last < place_of(look.since):
             return _Followed(look.file)
@@ -206,7 +210,7 @@ class FeedWriter:
     def _add(self, queue: str, followed: _Followed, new: list[tuple[int, FailedMessage]]) -> None:
         followed.is_behind = True
         if sum(_size(self._index.folder / name) for name, _ in followed.files) > self._most_bytes:
-            raise ValueError("what came since the look is more than may be kept")
+            raise ValueError("the failures since the look are more than may be kept")
         written = [*followed.open, *new]
         file = self._written(queue, written)
         *sealed, replaced = followed.files if followed.open else (*followed.files, None)
@@ -236,7 +240,7 @@ class FeedWriter:
         return file.name
 
     def _merge(self, queue: str, followed: _Followed) -> None:
-        """Makes one file of those of about one size, once there are ten."""
+        """Merge files of about the same size once there are ten."""
         size = followed.files[-1][1]
         while size < _LARGEST:
             alike = [one for one in followed.files if size / 2 < one[1] < size * 5]
@@ -292,12 +296,12 @@ class FeedWriter:
 
 @contextlib.contextmanager
 def _following(index: Index) -> Iterator[bool]:
-    """The right to follow for all on this machine, for as long as the block; False where another
+    """Hold the machine-wide right to follow for the duration of the block; yield False if another
     process has it."""
     index.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(index.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        if os.name != "nt":  # it has no such locks: there each process follows
+        if os.name != "nt":  # Windows has no such locks, so each process follows
             import fcntl
 
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Which failed messages are meant."""
+"""Filters of failed messages."""
 
 import contextlib
 import inspect
@@ -20,20 +20,20 @@ Predicate = Callable[[FailedMessage], bool]
 
 _AT_A_TIME = 1000
 _MOST_GROUPS = 1000
-"""Groups that a filter may name: whoever approves an order is shown each."""
+"""The maximum number of groups in a filter, because an approver of an order is shown each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Those messages of which all of this is true.
+    """A filter; a message matches if all conditions are true.
 
     Args:
-        where: an expression of the filter language, or a function that says it of a message; None
-            for any message. An expression needs DuckDB (`pip install redrive[cli]`).
-        digests: of single messages, `FailedMessage.digest`; none for any. A failure id may be
-            another message's, too.
-        groups: group ids, or their first characters; none for any.
-        now: what `now()` says in the expression.
+        where: an expression of the filter language, or a function that returns whether a message
+            matches; None for any message. An expression needs DuckDB (`pip install redrive[cli]`).
+        digests: the `FailedMessage.digest` of single messages; empty for any. Unlike a digest, a
+            failure id may be shared by several messages.
+        groups: group ids, or their first characters; empty for any.
+        now: what `now()` returns in the expression.
 
     Raises:
         ConfigurationError: it names more than a thousand groups.
@@ -47,17 +47,17 @@ class Filter:
     def __post_init__(self) -> None:
         if len(self.groups) > _MOST_GROUPS:
             raise ConfigurationError(
-                f"a filter can't name {len(self.groups):,} groups, but {_MOST_GROUPS:,} at most",
-                "Say which messages you want by an expression.",
+                f"a filter can name at most {_MOST_GROUPS:,} groups, not {len(self.groups):,}",
+                "Use an expression to choose the messages.",
             )
 
     @property
     def is_all(self) -> bool:
-        """Whether every message is meant."""
+        """Whether every message matches."""
         return self.where is None and not self.digests and not self.groups
 
     def as_json(self) -> dict[str, object]:
-        """It as JSON values; without its function, where it has one."""
+        """Return the filter as JSON values; a function is left out."""
         return {
             "where": self.where if isinstance(self.where, str) else None,
             "digests": sorted(self.digests),
@@ -67,16 +67,16 @@ class Filter:
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Self:
-        """What `as_json` has written.
+        """Return the filter that `as_json` wrote.
 
         Raises:
-            ConfigurationError: redrive 0.1 has written it, and chose messages by failure ids.
+            ConfigurationError: redrive 0.1 wrote it and chose messages by failure ids.
         """
         known: dict[str, Any] = dict(value)
         if known.get("ids"):
             raise ConfigurationError(
-                "this was begun by redrive 0.1, which chose messages by ids that others may have, "
-                "too",
+                "this was begun by redrive 0.1, which chose messages by ids that other messages "
+                "may share",
                 "Begin it again, with --id.",
             )
         return cls(
@@ -88,10 +88,10 @@ class Filter:
 
 
 class OpenFilter:
-    """Says of messages whether a filter means them, many at a time; a context manager.
+    """An evaluator of a filter for many messages at a time; a context manager.
 
     Raises:
-        ConfigurationError: its expression can't be used; the message says where it is wrong.
+        ConfigurationError: the expression is invalid; the error says where.
     """
 
     def __init__(self, filter_: Filter) -> None:
@@ -104,10 +104,10 @@ class OpenFilter:
         self._database = self._open(filter_.where) if isinstance(filter_.where, str) else None
 
     def __call__(self, messages: Sequence[FailedMessage]) -> list[bool]:
-        """Of each message, whether it is meant.
+        """Return for each message whether it matches.
 
         Raises:
-            ConfigurationError: the expression can't be said of one of them.
+            ConfigurationError: the expression fails for one of them.
         """
         chosen = [self._is_named(message) for message in messages]
         where = self._filter.where
@@ -118,7 +118,7 @@ class OpenFilter:
         return [is_named and next(meant) for is_named in chosen]
 
     def _meant(self, where: str | Predicate, messages: Sequence[FailedMessage]) -> list[bool]:
-        """Of each message, whether the expression or the function means it."""
+        """Return for each message whether the expression or the function matches it."""
         if self._database is None or not isinstance(where, str):
             return [bool(where(message)) for message in messages]  # type: ignore[operator]
         rows = (row_of_message(message, self._columns) for message in messages)
@@ -126,21 +126,21 @@ class OpenFilter:
 
     @property
     def filter(self) -> Filter:
-        """What it says of messages."""
+        """The filter that it evaluates."""
         return self._filter
 
     @property
     def is_of_whole_rows(self) -> bool:
-        """Whether its expression speaks of a message's row as one, and not of columns of it."""
+        """Whether the expression uses a message's row as a whole, not only single columns."""
         return self._columns == COLUMNS
 
     @property
     def is_by_time(self) -> bool:
-        """Whether its expression asks for a time: what is newest then matters most."""
+        """Whether the expression uses a time; the newest messages then matter most."""
         return any(column.type is SqlType.TIME for column in self._columns)
 
     def of(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
-        """Those of the messages that are meant."""
+        """Yield the messages that match."""
         left = iter(messages)
         if self._filter.is_all:
             yield from left
@@ -148,7 +148,7 @@ class OpenFilter:
             yield from (message for message, chosen in zip(some, self(some), strict=True) if chosen)
 
     def _open(self, where: str) -> "Database":
-        # It takes half a second to load, and most commands need none.
+        # Import it here: it takes half a second to load, and most commands do not need it.
         try:
             from redrive.failures.database import Database
         except ModuleNotFoundError as error:
@@ -176,10 +176,11 @@ class OpenFilter:
 
 
 def check_plain(name: str, function: object) -> None:
-    """Checks that what is called for each message is not async: it is called on a thread.
+    """Check that a function to call for each message is not async, because it is called on a
+    thread.
 
     Raises:
-        ConfigurationError: it is.
+        ConfigurationError: the function is async.
     """
     if inspect.iscoroutinefunction(function):
         raise ConfigurationError(f"`{name}` is an async function", "Make it a plain one.")
@@ -187,7 +188,7 @@ def check_plain(name: str, function: object) -> None:
 
 @contextlib.contextmanager
 def opened(where: Filter | str | Predicate | None) -> Iterator[OpenFilter | None]:
-    """The filter, as long as the block; None where there is none."""
+    """Open a filter for the duration of the block; yield None if there is none."""
     if where is None:
         yield None
         return

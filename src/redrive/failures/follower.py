@@ -1,5 +1,5 @@
-"""What is known of a broker's failed queues just now, for whoever shows them: their depths, what
-fails, and what becomes of what was requeued. No message is touched for it."""
+"""Follow a broker's failed queues for display: their depths, new failures, and outcomes of
+requeues. It touches no messages."""
 
 import threading
 from datetime import datetime
@@ -14,7 +14,7 @@ from redrive.topology.names import ExchangeFamily
 
 
 class Follower:
-    """Follows one broker, on threads of its own."""
+    """A follower of one broker, on its own threads."""
 
     def __init__(
         self,
@@ -34,32 +34,31 @@ class Follower:
 
     @property
     def feed(self) -> FeedState:
-        """How what fails is followed."""
+        """The state of the feed of failures."""
         return FeedState() if self._feed is None else self._feed.state
 
     @property
     def away_since(self) -> datetime | None:
-        """Since when the broker is away; None while it is there."""
+        """Since when the broker has been unreachable; None while it is reachable."""
         return self._depths.away_since or self.feed.away_since
 
     @property
     def away_because(self) -> str:
-        """What was last heard of a broker that is away."""
+        """The last error from an unreachable broker."""
         return self._depths.away_because or self.feed.problem
 
     def reading(self, queue: str) -> Reading | None:
-        """What was in a queue within the last seconds; None where that is not known yet. It is
-        watched from now on, for as long as somebody asks."""
+        """Return the depth of a queue within the last seconds, or None if it is not known yet. The
+        queue is watched as long as calls continue."""
         return self._depths.reading(queue)
 
     def want(self, queue: str) -> None:
-        """Follow what fails of a main queue, where the broker does not let this user follow
-        all."""
+        """Follow the failures of a main queue if the broker does not let this user follow all."""
         if self._feed is not None:
             self._feed.want(queue)
 
     def start(self) -> None:
-        """Begins to follow what fails; the second call does nothing."""
+        """Start following failures; further calls do nothing."""
         with self._lock:
             if self._feed is None or self._has_begun or self._is_closed:
                 return
@@ -67,7 +66,7 @@ class Follower:
             self._feed.start()
 
     def close(self) -> None:
-        """Ends it."""
+        """Stop following."""
         with self._lock:
             self._is_closed = True
         if self._feed is not None:

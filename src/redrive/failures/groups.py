@@ -1,4 +1,4 @@
-"""Failed messages counted by what they have in common."""
+"""Count failed messages in groups, by cause or by column."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -14,24 +14,24 @@ from redrive.failures.columns import BY_NAME, Column, Value
 from redrive.failures.failed_message import FailedMessage
 
 MOST_KEYS = 1000
-"""Routing keys of a group that are told apart."""
+"""The maximum number of distinct routing keys that are counted in a group."""
 FAR = 4
-"""The rest must fit into the fourth part of the time, for a few to be left out of it."""
+"""Outliers are left out of a histogram only if the rest fits into a quarter of the time."""
 _LEAST_OF_MANY = 5
 MOST_GROUPS = 10_000
-"""Groups that are told apart; what comes after them is counted together, so that memory stays
-bounded."""
+"""The maximum number of separate groups. Further messages are counted together, so that memory
+stays bounded."""
 
 Key = Cause | Value
 
 
 class Histogram(NamedTuple):
-    """How many there were when.
+    """Counts of messages over time.
 
     Args:
-        counts: how many in each part of the time.
-        before: how many were so much earlier that they are left out.
-        after: how many were so much later.
+        counts: how many messages are in each part of the time.
+        before: how many were left out because they are much earlier.
+        after: how many were left out because they are much later.
     """
 
     counts: list[int]
@@ -41,15 +41,15 @@ class Histogram(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """Messages that have something in common.
+    """Messages with the same cause, or the same value of a column.
 
     Args:
-        key: what that is; None where it is not known.
-        count: how many they are.
-        first_id: the failure id of the first one.
-        first: when the first one of them was set aside, as far as is known.
-        last: when the last one was.
-        routing_keys: how many have which.
+        key: that cause or value; None if unknown.
+        count: how many messages there are.
+        first_id: the failure id of the first message.
+        first: when the first of them was set aside, if known.
+        last: when the last of them was set aside, if known.
+        routing_keys: the number of messages by routing key.
         times: when each was set aside, in seconds since 1970.
     """
 
@@ -63,7 +63,7 @@ class Group:
     _sorted_count: int = field(default=0, init=False, repr=False, compare=False)
 
     def add(self, message: FailedMessage) -> None:
-        """Counts a message."""
+        """Count a message."""
         self.count += 1
         key = message.routing_key
         if len(self.routing_keys) < MOST_KEYS or key in self.routing_keys:
@@ -75,7 +75,7 @@ class Group:
             self.times.append(moment.timestamp())
 
     def take(self, other: "Group") -> None:
-        """Counts the messages of another group as well, which have the same in common."""
+        """Add the counts of another group with the same key."""
         self.count += other.count
         for key, count in other.routing_keys.items():
             if len(self.routing_keys) < MOST_KEYS or key in self.routing_keys:
@@ -85,13 +85,13 @@ class Group:
         self.times.extend(other.times)
 
     def _copy(self) -> "Group":
-        """One that can be changed by itself."""
+        """Return a copy that can be changed independently."""
         copied = replace(self, routing_keys=self.routing_keys.copy(), times=self.times[:])
         copied._sorted_count = self._sorted_count
         return copied
 
     def failed_since(self, moment: float) -> int:
-        """How many were set aside since a moment, in seconds since 1970."""
+        """Return how many messages were set aside at or after a time, in seconds since 1970."""
         times = self._sorted()
         return len(times) - bisect_left(times, moment)
 
@@ -103,8 +103,7 @@ class Group:
 
     @property
     def span(self) -> tuple[datetime, datetime] | None:
-        """The time that its histogram is of, from and to; None where none of its times is
-        known."""
+        """The start and end of the histogram's time; None if no times are known."""
         if not self.times:
             return None
         times = self._sorted()
@@ -113,11 +112,10 @@ class Group:
         return datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
 
     def histogram(self, bins: int) -> Histogram:
-        """How many were set aside in each of so many equal parts of the time in which most of them
-        were.
+        """Return how many messages were set aside in each of `bins` equal parts of the time.
 
-        A few that are far from all others, at most one in twenty, are left out: they would flatten
-        all the rest.
+        Outliers far from all other messages, at most one in twenty, are left out, because they
+        would flatten everything else.
         """
         times = self._sorted()
         begin, end = _most_of(times)
@@ -132,11 +130,11 @@ class Group:
 
 
 def _most_of(times: Sequence[float]) -> tuple[int, int]:
-    """The first and the last of most of these sorted times; of all of them where no few are far
-    away."""
+    """Return the indexes of the first and the last of the sorted times without outliers; of all
+    times if there are no outliers."""
     last = len(times) - 1
     few = max(1, len(times) // 20) if len(times) >= _LEAST_OF_MANY else 0
-    # The closest that so many are to each other, and what is next to them.
+    # Find the closest cluster without the outliers, and extend it by its neighbours.
     span, begin = min((times[last - few + start] - times[start], start) for start in range(few + 1))
     first, final = (
         bisect_left(times, times[begin] - span),
@@ -161,15 +159,15 @@ class Groups:
         self._groups: dict[Key, Group] = {}
         self.total = 0
         self.other = 0
-        """Messages in further groups than can be told apart."""
+        """Messages beyond the maximum number of groups."""
 
     def add(self, messages: Iterable[FailedMessage]) -> None:
-        """Counts messages."""
+        """Count messages."""
         for message in messages:
             self.count(message, cause_of(message) if self._by is None else self._by.read(message))
 
     def count(self, message: FailedMessage, key: Key) -> None:
-        """Counts a message in the group with a key."""
+        """Count a message in the group with this key."""
         self.total += 1
         group = self._groups.get(key)
         if group is None:
@@ -180,18 +178,18 @@ class Groups:
         group.add(message)
 
     def take(self, groups: Iterable[Group], total: int) -> None:
-        """Takes groups that were counted elsewhere, and how many messages there were in all; what
-        is in none of these groups is in further ones."""
+        """Set the groups from counts made elsewhere, and the total number of messages; those in
+        none of the groups count as other."""
         self._groups = {group.key: group for group in groups}
         self.total = total
         self.other = total - sum(group.count for group in self._groups.values())
 
     def copy(self) -> "Groups":
-        """Groups whose counts can be changed by themselves."""
+        """Return a copy whose counts can be changed independently."""
         return self.of(lambda _: True)
 
     def of(self, means: Callable[[Key], bool]) -> "Groups":
-        """Copies of those with such a key, where all of them are told apart."""
+        """Return copies of the groups whose keys match. Use it only if `other` is 0."""
         groups = Groups(self._by)
         groups._groups = {key: group._copy() for key, group in self._groups.items() if means(key)}
         groups.other = self.other
@@ -199,12 +197,12 @@ class Groups:
         return groups
 
     def put_times_in_order(self) -> None:
-        """Sorts the times of each once, for whoever asks for its histogram."""
+        """Sort the times of each group once, for the histograms."""
         for group in self._groups.values():
             group._sorted()
 
     def add_groups(self, others: "Groups") -> None:
-        """Counts the messages of other groups by the same, which came later."""
+        """Add the counts of other groups by the same column, whose messages came later."""
         self.total += others.total
         self.other += others.other
         for key, group in others._groups.items():
@@ -218,5 +216,5 @@ class Groups:
 
     @property
     def largest_first(self) -> list[Group]:
-        """All groups, the largest first."""
+        """All groups, largest first."""
         return sorted(self._groups.values(), key=lambda group: -group.count)

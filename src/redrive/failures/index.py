@@ -1,10 +1,10 @@
-"""What the last look at each failed queue has found, kept on this machine: the next questions are
-answered from it, and touch no queue.
+"""The index: what the last look at each failed queue found, kept on this machine to answer later
+questions without touching the queue.
 
-A folder for each broker and virtual host, in the user's state directory. In it, for each queue, a
-record of the look (JSON) that names a file with the messages (Parquet). Neither is ever changed:
-the record is replaced as one, so a reader finds the former look or the next one, and nothing in
-between. Whoever deletes any of it loses nothing but time.
+There is a folder for each broker and virtual host in the user's state directory. For each queue, it
+has a record of the look (JSON) that names a file with the messages (Parquet). Neither file is ever
+modified: the record is replaced atomically, so a reader finds either the former look or the next
+one. Deleting any of it costs nothing but time.
 """
 
 import contextlib
@@ -29,44 +29,44 @@ from redrive.failures.state_folder import check_state_folder, state_folder
 from redrive.pubsub.url import BrokerURL
 
 MOST_BYTES = 2 * 1024**3
-"""Of all that is kept. The look that is oldest goes first."""
+"""The maximum size of all kept looks; the oldest look is deleted first."""
 MOST_OF_A_BODY = 64 * 1024
-"""A longer body is not kept: a question for it looks at the queue."""
+"""Longer bodies are not kept; a question that needs one looks at the queue."""
 _FORMAT = 9
 _NAME, _NAME_WITHOUT_BODIES = "index", "index-without-bodies"
 _FILLING = "fill-"
 _DATA = ".parquet"
 _ID_LENGTH = 24
 COMPANIONS = (".gone", ".added", ".feed")
-"""What stands beside the messages of a look: what went since, what came, and which files have
-that."""
+"""Files beside the messages of a look: removed messages, added messages, and the manifest of the
+latter."""
 _MARGIN = 60.0
-"""Seconds before a look for which what went or came is kept all the same."""
+"""Changes from this many seconds before a look are kept, too."""
 _ABANDONED_AFTER = 24 * 3600.0
-"""Seconds after which nobody still fills what began then, on whatever host."""
+"""Seconds after which no process, on any host, can still be filling a folder."""
 _MOST_TRIES = 5
-"""How often a look is looked for that others replace meanwhile."""
+"""How many times to retry when other processes replace a look while it is read."""
 _ORPHANED_AFTER = 60.0
-"""Seconds after which messages without a record are of a process that was killed between the
-two."""
+"""Seconds after which messages without a record belong to a process that was killed before it wrote
+the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLook:
-    """A look at a failed queue that has ended.
+    """A finished look at a failed queue.
 
     Args:
         queue: the queue that was read.
-        broker: where that is, without the user.
+        broker: the broker and virtual host of the queue, without the user.
         ended_at: when the look ended.
         who: who looked: the operating system's user and host, and the broker's user.
-        total: the messages that were in the queue when it began.
-        looked_at: how many it looked at.
-        missing: how many it could not see, because others held them.
+        total: how many messages were in the queue when it began.
+        looked_at: how many messages it read.
+        missing: how many messages it could not see because others held them.
         file: the file with the messages.
-        size: its bytes.
-        format: what has written it.
-        began_at: when the look began: what went or came before is in it already.
+        size: the file's size in bytes.
+        format: the format of the file, which depends on the version of redrive.
+        began_at: when the look began; it includes all earlier changes.
     """
 
     queue: str
@@ -83,27 +83,27 @@ class StoredLook:
 
     @property
     def since(self) -> datetime:
-        """From when on what goes or comes is not in it."""
+        """The time from which changes are not included in the look."""
         return self.ended_at if self.began_at is None else self.began_at
 
     @property
     def is_whole(self) -> bool:
-        """Whether it saw all that was in the queue."""
+        """Whether it saw all messages of the queue."""
         return self.missing == 0 and self.looked_at == self.total
 
     @property
     def age_seconds(self) -> float:
-        """How old it is; negative where the clock was set back since."""
+        """The look's age in seconds; negative if the clock was set back."""
         return (datetime.now(UTC) - self.ended_at).total_seconds()
 
     def as_json(self) -> dict[str, object]:
-        """It as JSON values."""
+        """Return the look as JSON values."""
         began_at = None if self.began_at is None else self.began_at.isoformat()
         return {**asdict(self), "ended_at": self.ended_at.isoformat(), "began_at": began_at}
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `as_json` has written."""
+        """Return the look that `as_json` wrote; raise ValueError if the text is damaged."""
         try:
             values = json.loads(text)
             began_at = values.get("began_at")
@@ -122,23 +122,23 @@ class StoredLook:
 
 
 def default_folder(*, keeps_bodies: bool = True) -> Path:
-    """Where the index is unless told otherwise: the user's state directory."""
+    """Return the default folder of the index, in the user's state directory."""
     name = _NAME if keeps_bodies else _NAME_WITHOUT_BODIES
     return state_folder() / name
 
 
 def forget(url: BrokerURL, queue: str) -> None:
-    """Drops what is known of a queue, before and after some of it is taken out."""
-    # What can't be deleted is another user's; the next answer says that the queue has another depth
-    # since.
+    """Drop what is known about a queue; call it before and after removing messages."""
+    # Files that can't be deleted belong to another user, whose next answer says that the depth has
+    # changed.
     for index in indexes_of(url):
         with contextlib.suppress(OSError):
             index.forget(queue)
 
 
 def indexes_of(url: BrokerURL) -> "list[Index]":
-    """The indexes of a virtual host, with bodies and without; none where what they need is not
-    installed."""
+    """Return a virtual host's indexes with and without bodies; an empty list if the packages that
+    they need are not installed."""
     try:
         return [Index(url, keeps_bodies=keeps_bodies) for keeps_bodies in (True, False)]
     except ModuleNotFoundError:
@@ -146,25 +146,25 @@ def indexes_of(url: BrokerURL) -> "list[Index]":
 
 
 def index_of(url: BrokerURL, *, keeps_bodies: bool = True) -> "Index | None":
-    """The index of a virtual host; None where what it needs is not installed."""
+    """Return the index of a virtual host; None if the packages that it needs are not installed."""
     return next((one for one in indexes_of(url) if one.keeps_bodies is keeps_bodies), None)
 
 
 def current_format() -> str:
-    """What stands in a record that this version has written: other columns, or other rules for
-    what stands in them, are another format."""
+    """Return the format id of this version's records: it changes with the columns and with the
+    rules for their values."""
     return _format_id(_FORMAT)
 
 
 @functools.cache
 def _format_id(number: int) -> str:
-    # Each answer asks for it, and to find out the version reads files.
+    # Cached, because each answer needs it, and finding the version reads files.
     written = (number, metadata.version("redrive"), [(one.name, one.type) for one in COLUMNS])
     return hashlib.sha256(repr(written).encode()).hexdigest()[:_ID_LENGTH]
 
 
 class Index:
-    """The index of one virtual host of a broker. Several processes may use it at a time."""
+    """The index of one virtual host of a broker. Several processes may use it at the same time."""
 
     def __init__(
         self,
@@ -183,19 +183,19 @@ class Index:
         self.most_bytes = most_bytes
 
     def record_of(self, queue: str) -> Path:
-        """The file that says what is known of a queue."""
+        """Return the file of a queue's record."""
         return self.folder / f"{_id_of(queue)}.json"
 
     def companion(self, queue: str, name: str, kind: str) -> Path:
-        """A file beside what is kept of a queue, which says what went or came since."""
+        """Return the file for changes to a queue since its look."""
         return self.folder / f"{_id_of(queue)}-{name}{kind}"
 
     def companions(self, queue: str, kind: str) -> list[Path]:
-        """Those that there are."""
+        """Return the existing files of this kind for a queue."""
         return sorted(self.folder.glob(f"{_id_of(queue)}-*{kind}"))
 
     def find(self, queue: str) -> StoredLook | None:
-        """The last look at a queue; None where none is kept."""
+        """Return the last look at a queue; None if none is kept."""
         for _ in range(_MOST_TRIES):
             try:
                 look = StoredLook.from_json(self.record_of(queue).read_text(encoding="utf-8"))
@@ -207,7 +207,8 @@ class Index:
                 return None
             except (OSError, ValueError) as error:
                 raise self.unusable(queue, "is damaged") from error
-            # Its file is gone where another process has just replaced it: then there is a newer.
+            # The file is missing if another process has just replaced it: then there is a newer
+            # one.
             with contextlib.suppress(OSError):
                 if (self.folder / look.file).stat().st_size != look.size:
                     raise self.unusable(queue, "is damaged", look.file)
@@ -215,22 +216,21 @@ class Index:
         return None
 
     def unusable(self, queue: str, why: str, file: str | None = None) -> IndexUnusable:
-        """Deletes what is kept of a queue, if that still is in this file, where one is named;
-        returns the error that says why."""
+        """Delete what is kept for a queue, unless a file is named that is no longer the current
+        one; return the error to raise."""
         if file in (None, _file_in(self.record_of(queue))):
-            with contextlib.suppress(OSError):  # then the next look replaces it
+            with contextlib.suppress(OSError):  # the next look replaces it
                 self.forget(queue)
-        return IndexUnusable(f"what was kept of {queue!r} {why}: the queue is looked at anew")
+        return IndexUnusable(f"the index of {queue!r} {why}: the queue is read again")
 
     def forget(self, queue: str) -> None:
-        """Deletes what is kept of a queue."""
+        """Delete what is kept for a queue."""
         self.record_of(queue).unlink(missing_ok=True)
         self._delete_data(queue)
 
     @contextlib.contextmanager
     def filling(self) -> Iterator[Path]:
-        """A folder for what is being kept, which is this process's alone and gone after the
-        block."""
+        """Yield a private folder to write into, which is deleted after the block."""
         for parent in (self._root.parent, self._root, self.folder):
             parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._remove_abandoned()
@@ -240,7 +240,7 @@ class Index:
             yield Path(folder)
 
     def keep(self, look: StoredLook, data: Path) -> StoredLook:
-        """Replaces what is known of a queue by a look, whose messages are in `data`."""
+        """Replace what is known about a queue with a look whose messages are in `data`."""
         size = data.stat().st_size
         if not look.is_whole:
             raise ValueError("the look did not see all messages")
@@ -260,7 +260,7 @@ class Index:
             os.fsync(file.fileno())
         os.replace(record, self.record_of(look.queue))
         if former:
-            # Not all of the queue's: another process may be just about to name its own.
+            # Delete only this file: another process may be about to name its own.
             (self.folder / former).unlink(missing_ok=True)
         self._delete_older(kept)
         self._make_room(self.record_of(look.queue))
@@ -271,13 +271,13 @@ class Index:
             data.unlink(missing_ok=True)
 
     def _delete_older(self, look: StoredLook) -> None:
-        """Deletes what says what went or came before a look, and long ago of queues of which
-        nothing is kept."""
+        """Delete changes from before a look, and old changes of queues for which nothing is
+        kept."""
         queue = _id_of(look.queue)
         for kind in COMPANIONS:
             for file in self.folder.glob(f"*{kind}"):
                 owner = file.name.partition("-")[0]
-                with contextlib.suppress(OSError):  # another process deletes it, too
+                with contextlib.suppress(OSError):  # another process may delete it, too
                     changed = file.stat().st_mtime
                     if owner == queue:
                         is_old = changed < look.since.timestamp() - _MARGIN
@@ -289,13 +289,13 @@ class Index:
                         file.unlink()
 
     def _make_room(self, newest: Path) -> None:
-        """Deletes the oldest looks until what is kept is no more than may be, and messages that
-        belong to none."""
+        """Delete the oldest looks until the rest is within the size limit, and messages without a
+        record."""
         named: set[Path] = set()
         total = 0
         for record in sorted(self._root.glob("*/*.json"), key=_age):
             data = record.parent / _file_in(record)
-            with contextlib.suppress(OSError):  # another process makes room, too
+            with contextlib.suppress(OSError):  # another process may make room, too
                 total += data.stat().st_size + _size_beside(record)
                 if total <= self.most_bytes or record == newest:
                     named.add(data)
@@ -308,7 +308,7 @@ class Index:
                 data.unlink(missing_ok=True)
 
     def _remove_abandoned(self) -> None:
-        """Deletes what processes have left that were killed while they filled it."""
+        """Delete the folders of processes that were killed while they filled them."""
         for folder in self.folder.glob(f"{_FILLING}*"):
             host, _, process = folder.name.removeprefix(_FILLING).partition("-")
             is_dead = host == _id_of(socket.gethostname()) and not _is_alive(
@@ -323,7 +323,7 @@ def _id_of(name: str) -> str:
 
 
 def _beside(record: Path) -> list[Path]:
-    """What says what went from a queue, or came, since the look that a record is of."""
+    """Return the files with changes since the look of a record."""
     return [file for kind in COMPANIONS for file in record.parent.glob(f"{record.stem}-*{kind}")]
 
 
@@ -343,7 +343,7 @@ def _age(path: Path) -> float:
 
 
 def _file_in(record: Path) -> str:
-    """The file that a record names; empty where it can't be read."""
+    """Return the file that a record names; empty if the record can't be read."""
     try:
         return StoredLook.from_json(record.read_text(encoding="utf-8")).file
     except (OSError, ValueError):
@@ -352,7 +352,7 @@ def _file_in(record: Path) -> str:
 
 def _is_alive(process: int) -> bool:
     if os.name == "nt":
-        return True  # there is no way to ask that does not end the process
+        return True  # os.kill would end the process
     try:
         os.kill(process, 0)
     except OSError as error:

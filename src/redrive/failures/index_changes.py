@@ -1,4 +1,4 @@
-"""What went from a failed queue, and what came, since the look that the index has of it."""
+"""Find the changes to a failed queue since the look in the index."""
 
 import contextlib
 import json
@@ -16,22 +16,24 @@ from redrive.failures.removals import REMOVALS, removed_since
 
 ADDED, MANIFEST = ".added", ".feed"
 FIRST_PLACE = 1_000_000_000_000
-"""Places from here on are microseconds since 1970: of messages that came since a look."""
+"""Places from here on are microseconds since 1970, for messages that came after a look."""
 BEFORE_A_LOOK = timedelta(seconds=2)
-"""A copy may come so much earlier than its message: what a look did not see of it came later."""
+"""How much earlier than its message a copy may arrive: if a look did not see the message, the
+message came later."""
 _AFTER_A_LOOK = timedelta(seconds=30)
-"""And so much later, where a machine is busy: what a look saw of it is not counted twice."""
+"""How much later than its message a copy may arrive on a busy machine: if a look saw the message,
+the copy is not counted again."""
 _MOST_CACHED = 64
 
 
 class Changes(NamedTuple):
-    """What is to be told of a look besides the messages that it saw.
+    """The changes to a queue since a look.
 
     Args:
-        files: with messages that came since.
-        hidden: the places of messages that are not there any more, or were seen twice.
-        came: how many came since and are there.
-        went: how many of those that the look saw are gone.
+        files: the files with messages that came since.
+        hidden: the places of messages that are gone, or were seen twice.
+        came: how many messages came since and are still there.
+        went: how many of the messages that the look saw are gone.
     """
 
     files: tuple[Path, ...] = ()
@@ -49,12 +51,12 @@ NONE = Changes()
 
 
 class Added(NamedTuple):
-    """What a follower has added.
+    """The messages that a follower has added.
 
     Args:
         files: the files' names, with how many messages are in each.
-        first: the place of the first.
-        last: the place of the last.
+        first: the place of the first message.
+        last: the place of the last message.
     """
 
     files: tuple[tuple[str, int], ...] = ()
@@ -63,7 +65,7 @@ class Added(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many messages are in them."""
+        """Number of messages in the files."""
         return sum(count for _, count in self.files)
 
 
@@ -73,17 +75,17 @@ _lock = threading.Lock()
 
 
 def place_of(moment: datetime) -> int:
-    """The place of a message that came at a moment."""
+    """Return the place of a message that came at a time."""
     return round(moment.timestamp() * 1_000_000)
 
 
 def manifest_of(index: Index, queue: str) -> Path:
-    """The file that names what was added to a queue."""
+    """Return the file that names what was added to a queue."""
     return index.companion(queue, "added", MANIFEST)
 
 
 def added_to(index: Index, queue: str) -> Added:
-    """What was added to a queue; nothing where that can't be read."""
+    """Return what was added to a queue; nothing if that can't be read."""
     try:
         files, first, last = json.loads(manifest_of(index, queue).read_text(encoding="utf-8"))
         named = tuple((str(name), int(count)) for name, count in files)
@@ -95,9 +97,9 @@ def added_to(index: Index, queue: str) -> Added:
 
 
 def changes_since(index: Index, look: StoredLook) -> Changes:
-    """What went and what came since a look.
+    """Return the changes since a look.
 
-    It is found once for each state of the files, and not for each question.
+    They are cached for each state of the files.
     """
     added = added_to(index, look.queue)
     noted = index.companions(look.queue, REMOVALS)

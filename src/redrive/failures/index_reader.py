@@ -1,4 +1,4 @@
-"""Answers from the index: by SQL over the columns that are kept, and not message by message."""
+"""Answer questions from the index by SQL over its columns, not message by message."""
 
 import contextlib
 import re
@@ -69,8 +69,8 @@ from redrive.failures.way_back import WayBack
 from redrive.failures.without_bodies import with_told
 
 _MOST_IDLE = 2
-"""Of all indexes. Each may keep some memory; where more are asked together, the others are
-closed."""
+"""The maximum number of idle databases for all indexes, because each may keep some memory; others
+are closed."""
 _idle: list[tuple[Path, Database]] = []
 _lock = threading.Lock()
 
@@ -79,10 +79,10 @@ _lock = threading.Lock()
 def lent(
     folder: Path, now: datetime | None = None, hidden: Sequence[int] = ()
 ) -> Iterator[Database]:
-    """A database that reaches the files in a folder, and nothing else, for as long as the block;
-    nobody else has it meanwhile.
+    """Lend a database that can read the files in a folder and nothing else, for exclusive use in
+    the block.
 
-    Whatever goes wrong in the block ends it: the next question opens another one.
+    If the block raises, the database is closed, and the next question opens another one.
     """
     database = _taken(folder)
     try:
@@ -91,7 +91,7 @@ def lent(
         database.hide(hidden)
         yield database
     except GeneratorExit:
-        # Whoever reads messages may have had enough of them.
+        # A caller may stop reading messages early.
         _give_back(folder, database)
         raise
     except BaseException:
@@ -122,7 +122,7 @@ T = TypeVar("T")
 
 
 class AnswerCache(Generic[T]):
-    """The last few answers, each found once for a state of what was asked; from any thread."""
+    """A thread-safe cache of the last few answers, each for one state of what was asked."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -130,7 +130,7 @@ class AnswerCache(Generic[T]):
         self._known: dict[Hashable, T] = {}
 
     def of(self, state: Hashable, find: Callable[[], T]) -> T:
-        """The answer of a state; found where nobody has asked for it of late."""
+        """Return the answer for a state, from the cache if possible."""
         with self._lock:
             if state in self._known:
                 found = self._known[state] = self._known.pop(state)
@@ -145,19 +145,19 @@ class AnswerCache(Generic[T]):
 
 _AT_A_TIME = 1000
 _PLACES_AT_A_TIME = 20_000
-"""Of messages that are put in order together: all of them at once would take their memory."""
+"""How many messages are sorted together; sorting all at once would need the memory of all."""
 _FAILED_AT = "failed_at"
 _MAY_BE_DIGEST = re.compile(r"[0-9a-f]{16,64}")
 _OF_THE_FILE = (duckdb.IOException, duckdb.InternalException, duckdb.FatalException)
-"""What DuckDB says of a file that is gone or damaged, and never of an expression."""
+"""DuckDB's errors for a missing or damaged file, which an expression never causes."""
 _TOLD_IN_BODIES = MADE - OF_PROPERTIES
-"""Columns that a framework may tell in the body. Of a body that was not kept, what it tells was."""
+"""Columns that a framework may report in the body. If the body was not kept, these values were."""
 _PLACE = Column(PLACE, SqlType.NUMBER, False, "its place in the queue", lambda _: None)
 _STORED, _STORED_WITHOUT_BODY = (
     ", ".join(body if name == BODY else name for name in (*NEEDED, DEAD_LETTER_QUEUE, TOLD))
     for body in (f"coalesce({BODY}, ''::BLOB)", "''::BLOB")
 )
-"""What a message is made of."""
+"""The stored columns from which a message is rebuilt."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HIDDEN = (
     PLACE,
@@ -171,10 +171,10 @@ _HIDDEN = (
     *(column.name for column in WIRE),
 )
 _MOST_THAT_STAY = 1000
-"""Different things that messages say of their ways, of those that stay."""
+"""The maximum number of different claims among messages that stay."""
 _IN_SQL = frozenset({SqlType.TEXT, SqlType.NUMBER, SqlType.TIME})
-"""Columns that are the same value in Python and in the file; a JSON that DuckDB does not take is
-not."""
+"""Types of columns whose values are the same in Python and in the file. JSON is not, because DuckDB
+may refuse what Python accepts."""
 
 _GROUP_ID = "group_id"
 _groups_known: AnswerCache[Groups] = AnswerCache(4)
@@ -184,7 +184,7 @@ _trips_known: AnswerCache[dict[str, CauseHistory]] = AnswerCache(8)
 
 
 class IndexedMessages(KeptMessages):
-    """The messages of a look that the index has."""
+    """The messages of a look in the index."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class IndexedMessages(KeptMessages):
         self._each: Iterator[FailedMessage] | None = None
 
     def matching(self, filter_: Filter) -> "IndexedMessages":
-        """Those that a filter means."""
+        """Return the messages that match a filter."""
         return IndexedMessages(
             self._index,
             self._look,
@@ -217,24 +217,24 @@ class IndexedMessages(KeptMessages):
         )
 
     def count(self) -> int:
-        """How many they are."""
+        """Return how many messages there are."""
         if self._filter.is_all:
             count = self._look.looked_at + self._changes.difference
             return count if self._limit is None else min(self._limit, count)
         return _number(self._asked("count(*)")[0][0])
 
     def first(self, limit: int, *, newest: bool, skip: int = 0) -> list[FailedMessage]:
-        """The oldest ones, or the newest, at most `limit` behind those that are skipped."""
+        """Return the oldest or newest messages, at most `limit` after those skipped."""
         order = f"failed_at DESC NULLS LAST, {PLACE} DESC" if newest else PLACE
-        # Their places alone: to sort the bodies with them costs more than to look for these.
+        # Sort places only: sorting the bodies, too, costs more than looking them up afterwards.
         how = f"ORDER BY {order} LIMIT {limit} OFFSET {skip}"
         places = [_number(place) for (place,) in self._asked(PLACE, how)]
         by_place = dict(zip(sorted(places), self._messages(places), strict=True))
         return [by_place[place] for place in places]
 
     def named(self, id_: str) -> Iterator[FailedMessage]:
-        """Those of this failure id or message id, or whose failure id begins so; all of them where
-        it may be something else."""
+        """Return the messages with this failure id or message id, or with a failure id that begins
+        with it; all messages if it may be something else."""
         if not id_.isascii():
             return self
         places = self._places_of(id_)
@@ -255,7 +255,7 @@ class IndexedMessages(KeptMessages):
         return _places_known.of((self._state, failure_id), find)
 
     def around(self, failure_id: str, group_id: str) -> Neighbours:
-        """The messages next to one, among those of a cause."""
+        """Return the ids of the messages before and after one, among those of a cause."""
         here = next(iter(self._places_of(failure_id)), None)
         if here is None:
             return Neighbours()
@@ -271,8 +271,11 @@ class IndexedMessages(KeptMessages):
         return Neighbours(ids.get(former, ""), ids.get(later, ""), _number(number), _number(among))
 
     def groups(self, by: Column) -> Groups:
-        """Groups of them by a column. Without an expression, whose `now()` may be another each
-        time, they are found once for each state of the index: who asks again does not wait."""
+        """Return the messages grouped by a column.
+
+        Without an expression, whose `now()` may differ each time, the answer is cached for each
+        state of the index, so that repeated calls are fast.
+        """
         if self._filter.where is not None:
             return self._groups(by)
         if self._filter.groups and by.name == _GROUP_ID:
@@ -284,7 +287,7 @@ class IndexedMessages(KeptMessages):
         return _groups_known.of((self._state, by.name), lambda: self._groups(by)).copy()
 
     def _with_added(self, by: Column) -> Groups:
-        """The groups of what a look saw, which are found once, with those of what came since."""
+        """Return the cached groups of what a look saw, combined with those of what came since."""
         base, added = self._parts()
         groups = base.groups(by)
         if groups.other:
@@ -293,7 +296,8 @@ class IndexedMessages(KeptMessages):
         return groups
 
     def _parts(self) -> tuple["IndexedMessages", "IndexedMessages"]:
-        """What a look saw, of which answers are known for long, and what came since."""
+        """Return two parts: what a look saw, whose answers are cached for long, and what came
+        since."""
         seen = tuple(place for place in self._changes.hidden if place < FIRST_PLACE)
         base = self._reading_of(self._files[:1], self._changes._replace(files=(), hidden=seen))
         return base, self._reading_of(self._files[1:], self._changes)
@@ -326,7 +330,7 @@ class IndexedMessages(KeptMessages):
         )
         keys_of = f"{keys}, routing_key, {RAW_KEY}, count(*), min({PLACE}) AS begins"
         in_order = "GROUP BY ALL ORDER BY begins"
-        # Asked together: what has to be made for the answers is made once.
+        # Ask all questions together, so that the columns they need are computed once.
         first_of_each, keys_of_each, total = self._all_asked(
             ((each, f"{in_order} LIMIT {MOST_GROUPS}"), (keys_of, in_order), ("count(*)", "")),
             spoken_of=(by,) if by.name in MADE else (),
@@ -346,7 +350,7 @@ class IndexedMessages(KeptMessages):
         return groups
 
     def counts(self) -> dict[str, int]:
-        """How many of them each group has, by its id."""
+        """Return how many messages each group has, by its id."""
         if self._filter.where is not None:
             return self._counts()
         if not self._changes.files or self._limit is not None:
@@ -359,7 +363,7 @@ class IndexedMessages(KeptMessages):
         return {str(group): _number(count) for group, count in found}
 
     def counted_by(self, expression: str, most: int) -> ValueCounts:
-        """The most frequent values of an expression whose value is a text, and how many there
+        """Return the most frequent values of a text expression, and how many distinct values there
         are."""
         with self._reading(), self._lent() as database:
             columns = database.columns_of(expression)
@@ -373,7 +377,7 @@ class IndexedMessages(KeptMessages):
         return ValueCounts(values, _number(found[0][2]) if found else 0)
 
     def trips(self) -> dict[str, CauseHistory]:
-        """What the messages of each cause have behind them, by the id of its group."""
+        """Return the hosts and requeue counts of each cause's messages, by group id."""
         if self._filter.where is not None:
             return self._trips()
         return _trips_known.of(self._state, self._trips)
@@ -394,7 +398,7 @@ class IndexedMessages(KeptMessages):
         }
 
     def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
-        """What a requeue of them would do."""
+        """Return what a requeue of the messages would do."""
         may = "true" if most_redrives is None else f"redrive_count < {most_redrives}"
         routes, goes = self._routes(direction, f"({may})")
         retried = f"epoch_us({_FAILED_AT}) - epoch_us(first_failed_at)"
@@ -432,7 +436,8 @@ class IndexedMessages(KeptMessages):
         )
 
     def _routes(self, direction: Direction, may: str) -> tuple[Counter[Route], str]:
-        """Which way how many of those go that may go, and which do, as SQL."""
+        """Return how many of the messages that may be sent have which route, and the SQL condition
+        for those that are sent."""
         claims = "count(*)" if direction.to is not None else f"{CLAIMS}, count(*)"
         grouped = "" if direction.to is not None else f"GROUP BY 1 ORDER BY min({PLACE})"
         routes: Counter[Route] = Counter()
@@ -443,12 +448,12 @@ class IndexedMessages(KeptMessages):
             if not direction.goes(route):
                 stay.append(str(said[0]))
         if len(stay) > _MOST_THAT_STAY:
-            raise IndexUnusable("too many ways are in doubt")
+            raise IndexUnusable("too many different routes are in doubt")
         literals = ", ".join("'" + one.replace("'", "''") + "'" for one in stay)
         return +routes, f"({may} AND {CLAIMS} NOT IN ({literals}))" if stay else may
 
     def _sharing(self, marks: Sequence[int], goes: str) -> Iterator[FailedMessage]:
-        """The messages with these marks, of those that would go."""
+        """Yield the messages with these marks that would be sent."""
         for start in range(0, len(marks), _PLACES_AT_A_TIME):
             some = list(marks[start : start + _PLACES_AT_A_TIME])
             having = f"AND {goes} AND {MARK} IN (SELECT unnest(?::BIGINT[]))"
@@ -456,8 +461,8 @@ class IndexedMessages(KeptMessages):
             yield from self._messages([_number(place) for (place,) in places])
 
     def database(self, columns: Sequence[Column]) -> Database:
-        """A database whose table `failed` has these columns of them, and which does not reach the
-        file."""
+        """Return a database whose table `failed` has these columns of the messages, and which can't
+        read the file."""
         self._need_bodies(columns)
         if _made(columns):
             messages = self._messages(None, needs_bodies=False)
@@ -484,15 +489,15 @@ class IndexedMessages(KeptMessages):
     def _messages(
         self, places: Sequence[int] | None, *, needs_bodies: bool = True
     ) -> Iterator[FailedMessage]:
-        """The messages at these places, in the order of the queue; all of them by default."""
+        """Yield the messages at these places, by default all, in queue order."""
         ordered = self._places() if places is None else array("q", sorted(places))
-        # Where bodies are hidden none is kept, and nobody asks for one.
+        # Where bodies are hidden, none are kept and none are needed.
         needs_bodies = needs_bodies and self._index.keeps_bodies and not self._gives_bodiless
         for start in range(0, len(ordered), _PLACES_AT_A_TIME):
             yield from self._messages_at(ordered[start : start + _PLACES_AT_A_TIME], needs_bodies)
 
     def _messages_at(self, places: "array[int]", needs_bodies: bool) -> Iterator[FailedMessage]:
-        # By their bounds DuckDB passes over most of a file.
+        # With these bounds, DuckDB skips most of a file.
         sql = (
             f"SELECT {_STORED}, {IS_WHOLE} FROM {self._rows()} "
             f"WHERE {PLACE} BETWEEN {places[0]} AND {places[-1]} "
@@ -512,19 +517,19 @@ class IndexedMessages(KeptMessages):
                         raise self._too_large()
                     yield _message_of(raw)
         if found is None:
-            # They are large.
+            # The messages are large: read half of them at a time.
             yield from self._messages_at(places[:half], needs_bodies)
             yield from self._messages_at(places[half:], needs_bodies)
 
     def _places(self) -> "array[int]":
-        """The places of those that the filter means, in their order."""
+        """Return the places of the messages that match the filter, in order."""
         ((places,),) = self._asked(f"list({PLACE} ORDER BY {PLACE})")
         return array("q", places if isinstance(places, list) else ())
 
     def _asked(
         self, what: str, how: str = "", values: Sequence[object] = ()
     ) -> list[tuple[object, ...]]:
-        """What is asked of those that the filter means."""
+        """Answer one question about the messages that match the filter."""
         (found,) = self._all_asked([(what, how)], values)
         return found
 
@@ -536,7 +541,7 @@ class IndexedMessages(KeptMessages):
         spoken_of: Collection[Column] = (),
         given: str | None = None,
     ) -> list[list[tuple[object, ...]]]:
-        """The same for several questions."""
+        """Answer several questions about the messages that match the filter."""
         where = self._filter.where if isinstance(self._filter.where, str) else None
         with self._reading(), self._lent() as database:
             columns = {*spoken_of, *(() if where is None else database.columns_of(where))}
@@ -546,7 +551,7 @@ class IndexedMessages(KeptMessages):
                 named = " OR ".join("starts_with(group_id, ?)" for _ in self._filter.groups)
                 rows = f"{rows} WHERE {named}"
                 if where is not None:
-                    # As with a look: of what is in no group, nothing is asked.
+                    # As in a look, evaluate the expression only for messages of the named groups.
                     rows = f"WITH named AS MATERIALIZED ({rows}) SELECT * FROM named"
             answers = []
             for what, how in questions:
@@ -566,7 +571,7 @@ class IndexedMessages(KeptMessages):
             return answers
 
     def _rows_with(self, database: Database, made: Sequence[Column]) -> str:
-        """The query of all columns that are kept, and of these that are not."""
+        """Return a query for all stored columns and for these columns that are not stored."""
         kept = (_read(column) for column in COLUMNS if column.name not in MADE)
         read = ", ".join((*kept, *(column.name for column in made), *_HIDDEN))
         rows = f"SELECT {read} FROM {self._rows()}"
@@ -576,12 +581,12 @@ class IndexedMessages(KeptMessages):
         return f"{rows} JOIN {MADE_TABLE} USING ({PLACE})"
 
     def _make(self, database: Database, made: Sequence[Column]) -> None:
-        """Makes a table of columns that are not kept."""
+        """Make a table of columns that are not stored."""
         types = ", ".join(f"{column.name} {column.type}" for column in (_PLACE, *made))
         database.asked(f"CREATE TABLE {MADE_TABLE} ({types})")
         insert = f"INSERT INTO {MADE_TABLE} {rows_given((_PLACE, *made))}"
         with self._lent() as reading:
-            # In no order: to sort the bodies takes the memory of all of them.
+            # Read without order: sorting the bodies would need the memory of all of them.
             are_told_in_bodies = any(column.name in _TOLD_IN_BODIES for column in made)
             stored = _STORED if are_told_in_bodies else _STORED_WITHOUT_BODY
             found = reading.asked(f"SELECT {PLACE}, {stored} FROM {self._rows()}")
@@ -591,7 +596,7 @@ class IndexedMessages(KeptMessages):
                 database.asked(insert, [[place for place, *_ in some], *values])
 
     def _rows(self) -> str:
-        """What is read, as SQL: the oldest ones where there is a limit."""
+        """Return the rows to read as SQL: only the oldest ones if there is a limit."""
         files = ", ".join(map(quoted, self._files))
         rows = f"read_parquet([{files}])"
         if self._changes.hidden:
@@ -599,7 +604,7 @@ class IndexedMessages(KeptMessages):
         return rows if self._limit is None else f"(FROM {rows} WHERE {PLACE} < {self._limit})"
 
     def _lent(self) -> contextlib.AbstractContextManager[Database]:
-        """A database that reaches the files."""
+        """Lend a database that can read the files."""
         now = None if self._filter.where is None else self._filter.now
         return lent(self._index.folder, now, self._changes.hidden)
 
@@ -609,8 +614,8 @@ class IndexedMessages(KeptMessages):
             yield
         except duckdb.OutOfMemoryException as error:
             raise IndexUnusable(
-                f"what was kept of {self._look.queue!r} takes more memory than there is for it: "
-                "the queue is looked at anew"
+                f"the index of {self._look.queue!r} needs more memory than it may use: "
+                "the queue is read again"
             ) from error
         except (duckdb.Error, ValueError) as error:
             raise self._index.unusable(self._look.queue, "is damaged", self._look.file) from error
@@ -620,40 +625,39 @@ class IndexedMessages(KeptMessages):
             return
         if not self._index.keeps_bodies:
             raise ConfigurationError(
-                "bodies are asked for, and what was kept has none",
+                "the question needs bodies, and none were kept",
                 "Use other columns, or ask where bodies are not hidden.",
             )
         if self._lack_a_body():
             raise self._too_large()
 
     def _lack_a_body(self) -> bool:
-        """Whether a body of those that are there was too large: of what a look saw, or of what came
-        since."""
+        """Return whether the body of any message was too large to keep."""
         sql = f"SELECT 1 FROM {self._rows()} WHERE {IS_WHOLE} = 0 LIMIT 1"
         with self._reading(), self._lent() as database:
             return database.asked(sql).fetchone() is not None
 
     def _too_large(self) -> BodyNotKept:
         return BodyNotKept(
-            f"what was kept of {self._look.queue!r} has no bodies over {MOST_OF_A_BODY // 1024} "
-            "KiB, and one is asked for: the queue is looked at anew"
+            f"the index of {self._look.queue!r} has no bodies over {MOST_OF_A_BODY // 1024} "
+            "KiB, and one is needed: the queue is read again"
         )
 
 
 def _message_of(raw: Sequence[object], *, is_sent: bool = True) -> FailedMessage:
-    """The message that was kept."""
+    """Return the stored message."""
     *stored, told = raw
     message = message_of(stored, is_sent=is_sent)
     return message if told is None else with_told(message, str(told))
 
 
 def _made(columns: Collection[Column]) -> list[Column]:
-    """Those of the columns that are not kept."""
+    """Return those of the columns that are not stored."""
     return [column for column in COLUMNS if column.name in MADE and column in columns]
 
 
 def _read(column: Column) -> str:
-    """A column of the filter language, as it is made of the file's."""
+    """Return the SQL for a column of the filter language, from the columns of the file."""
     name = column.name
     if name == "body":
         return f"CASE WHEN {IS_JSON} = 1 THEN decode(coalesce({PLAIN}, {BODY}))::JSON END AS body"
@@ -663,10 +667,10 @@ def _read(column: Column) -> str:
 
 
 def _keys_of(by: Column) -> str:
-    """What is grouped by, as SQL."""
+    """Return the SQL of the values to group by."""
     if by.name == "group_id":
         return f"coalesce(error_type, ''), {CAUSE_MESSAGE}, {CAUSE_FRAME}"
-    # Times as numbers: DuckDB gives them in a zone of its own.
+    # Use numbers for times, because DuckDB returns them in a zone of its own.
     return f"epoch_us({by.name})" if by.type is SqlType.TIME else by.name
 
 
@@ -690,7 +694,7 @@ def _number(value: object) -> int:
 
 
 def _moment(microseconds: object) -> datetime | None:
-    """A time of so many microseconds since 1970."""
+    """Return the time at a number of microseconds since 1970."""
     if microseconds is None:
         return None
     return _EPOCH + timedelta(microseconds=_number(microseconds))

@@ -1,9 +1,9 @@
-"""Fills the index: notes the messages of a look as they pass, and makes a file of them once they
+"""Fill the index: record the messages of a look as they pass, and write a file of them once they
 are back in their queue.
 
-A look holds its messages back from all consumers, so it must not wait for the index: what is noted
-is the message as it came, and what the look has read of it anyway. Columns that are seldom asked
-for are not kept at all, but made of the message by who asks (`MADE`).
+A look hides its messages from all consumers, so it must not wait for the index. It therefore
+records only the message as it came, and what the look has read of it anyway. Columns that are
+seldom needed are not stored, but computed from the message on demand (`MADE`).
 """
 
 import contextlib
@@ -32,19 +32,20 @@ from redrive.pubsub.body import TooLarge, Unreadable, utf8_of
 
 _AT_A_TIME = 5000
 _BYTES_AT_A_TIME = 8 * 1024 * 1024
-"""Of messages that are in memory together."""
+"""The maximum size of messages that are in memory together."""
 _MEMORY = "64MB"
 _ROW_GROUPS = ("16MB", "4MB", "1MB")
-"""Of a file's messages that are written together, and read: the largest that there is memory for.
-DuckDB takes several times as much, the more the less that can be packed of it."""
+"""How much of a file is written and read at once: the largest that memory allows. DuckDB needs
+several times as much, and more for data that compresses badly."""
 _LENGTHS = struct.Struct(">6I")
 _NOTED_TO_KEPT = 4
-"""How many times as much as may be kept is noted at most: what is kept is packed."""
+"""The maximum size of recorded messages, as a multiple of the index's size limit: what is kept is
+compressed."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PROBLEMS = (duckdb.Error, OSError, ValueError, MemoryError, ArithmeticError, RedriveError)
-"""What may keep the index from being filled: no room, a message that DuckDB can't take. The look's
-own answer does not suffer from it."""
+"""Errors that may keep the index from being filled, such as a full disk or a message that DuckDB
+can't store. They do not affect the look's own answer."""
 
 PLACE, MARK, HAS_OWN_ID, CLAIMS, TOLD, RAW_KEY = (
     "place",
@@ -55,7 +56,7 @@ PLACE, MARK, HAS_OWN_ID, CLAIMS, TOLD, RAW_KEY = (
     "raw_routing_key",
 )
 PLAIN = "plain_body"
-"""The body as its handler reads it, where that is another than came."""
+"""The body as its handler reads it, if that differs from what was received."""
 CAUSE_MESSAGE, CAUSE_FRAME, IS_TEXT, IS_JSON, IS_WHOLE = (
     "cause_message",
     "cause_frame",
@@ -65,20 +66,20 @@ CAUSE_MESSAGE, CAUSE_FRAME, IS_TEXT, IS_JSON, IS_WHOLE = (
 )
 _GROUP_ID = "group_id"
 _OF_THE_BODY = frozenset({"body", "body_text", BODY})
-"""Columns that SQL makes of the body."""
+"""Columns that SQL computes from the body."""
 OF_PROPERTIES = frozenset(
     {"published_at", "app_id", "type", "content_type", "correlation_id", "headers"}
 )
-"""Columns that are made without the body."""
+"""Columns that are computed without the body."""
 MADE = OF_PROPERTIES | {"way_back", "exchange", "traceback"}
-"""Columns that are made of the message when they are asked for: to make all of them costs as much
-as to keep the others, and few questions speak of one."""
+"""Columns that are computed from the message on demand: computing all of them costs as much as
+storing the others, and few questions need one."""
 _NOTED = tuple(
     column
     for column in COLUMNS
     if column.name not in MADE and column.name not in _OF_THE_BODY and column.name != _GROUP_ID
 )
-"""Columns that are read while the look goes on: it has read the message for them anyway."""
+"""Columns that are read during the look, which has read the message anyway."""
 
 _TEXT, _NUMBER, _BYTES = SqlType.TEXT, SqlType.NUMBER, SqlType.BYTES
 _WRITTEN: tuple[tuple[str, SqlType], ...] = (
@@ -101,36 +102,40 @@ _WRITTEN: tuple[tuple[str, SqlType], ...] = (
     (MARK, _NUMBER),
     (PLACE, _NUMBER),
 )
-"""What stands in the file, in this order."""
+"""The columns of the file, in order."""
 _WIRE = 4
-"""How many of them a message is made of again."""
+"""How many of them are needed to rebuild a message."""
 
 
 class IndexWriter:
-    """What one look adds to the index; a context manager, which leaves nothing but what was kept.
+    """A writer of one look's messages to the index; a context manager that leaves only finished
+    files.
 
-    Nothing here raises because the index can't be filled: `problem` says it.
+    It does not raise if the index can't be filled: `problem` says why.
     """
 
     def __init__(self, index: Index, places: Sequence[int] | None = None) -> None:
         self._index = index
         self._places = places
         self.on_progress: Callable[[int], object] = lambda _: None
-        """Told, while columns are made, of how many messages that is done."""
+        """Called, while columns are computed, with the number of messages done."""
         self._held = contextlib.ExitStack()
         self._queue = ""
         self._place: str | None = None
         self._latest: FailedMessage | None = None
         self._count = self._bytes = 0
         self.problem = ""
-        """Why nothing is kept; empty as long as something may be."""
+        """Why nothing is kept; empty if nothing has failed."""
         with self._noting():
             self._folder = self._held.enter_context(index.filling())
             self._file = self._held.enter_context((self._folder / "noted").open("x+b"))
 
     def note(self, message: FailedMessage) -> None:
-        """Notes a message of the look; the one before it is done with then, so that its cause is
-        known where somebody has asked for it."""
+        """Record a message of the look.
+
+        It is written with the next call, so that its cause is included if the caller has computed
+        it.
+        """
         if self.problem:
             return
         former, self._latest = self._latest, message
@@ -143,7 +148,7 @@ class IndexWriter:
         cause = cause_known_of(message)
         is_whole = self._index.keeps_bodies and _is_small(body, delivery.properties)
         if not is_whole:
-            cause = cause_of(message)  # its framework may say it in the body
+            cause = cause_of(message)  # the framework may report it in the body
         values = json.dumps(
             [
                 is_whole,
@@ -170,10 +175,10 @@ class IndexWriter:
         self._queue, self._place = delivery.queue, message.dead_letter_queue
         self._count += 1
         if self._bytes > _NOTED_TO_KEPT * self._index.most_bytes:
-            raise ValueError(f"it is more than the {self._index.most_bytes:,} bytes for it")
+            raise ValueError(f"it exceeds the limit of {self._index.most_bytes:,} bytes")
 
     def keep(self, look: StoredLook) -> None:
-        """Replaces what is known of the queue by this look."""
+        """Replace what is known about the queue with this look."""
         if self.problem:
             return
         with self._noting():
@@ -183,7 +188,7 @@ class IndexWriter:
             self._index.keep(look, data)
 
     def add(self, data: Path) -> None:
-        """Writes what was noted to a file beside that of the look."""
+        """Write the recorded messages to a file beside that of the look."""
         if self.problem:
             return
         with self._noting():
@@ -200,13 +205,13 @@ class IndexWriter:
         return data
 
     def close(self) -> None:
-        """Deletes what was noted."""
+        """Delete what was recorded."""
         with self._noting():
             self._held.close()
 
     def _write(self, data: Path) -> None:
-        """Writes each batch to a small file, and these to one, as a snapshot does it: so memory
-        stays bounded."""
+        """Write each batch to a small file, and merge these into one, as a snapshot does, so that
+        memory stays bounded."""
         parts: list[Path] = []
         with _database(self._folder) as database:
             for batch in self._batches():
@@ -226,7 +231,7 @@ class IndexWriter:
             merge(parts, data, self._folder)
 
     def _batches(self) -> Iterator[list[tuple[object, ...]]]:
-        """What is written of the messages, some of them at a time."""
+        """Yield the rows to write, in batches."""
         rows: list[tuple[object, ...]] = []
         size = done = 0
         for noted, length in self._noted():
@@ -244,13 +249,14 @@ class IndexWriter:
             self.on_progress(done)
 
     def _derived(self, noted: Sequence[object]) -> tuple[object, ...]:
-        """What is not noted in a look, but made of what is: the cause, if the look did not ask for
-        it, and what the body is."""
+        """Return the columns that are computed after the look: the cause, if it is not known yet,
+        and the body's type."""
         properties, body, known = cast("bytes", noted[_WIRE - 2]), noted[_WIRE - 1], noted[-1]
         cause = (
             Cause._make(known)
             if isinstance(known, tuple)
-            # The queue that a message of a dead-letter queue failed in is read from it again.
+            # The queue in which a message of a dead-letter queue failed is read from the message
+            # again.
             else cause_of(
                 stored_message_of((self._queue, *noted[:_WIRE], self._place), is_sent=False)
             )
@@ -264,7 +270,7 @@ class IndexWriter:
         return *parts, plain, int(text is not None), int(is_json), 1
 
     def _noted(self) -> Iterator[tuple[tuple[object, ...], int]]:
-        """What was noted of each message, with its bytes."""
+        """Yield what was recorded of each message, with its size in bytes."""
         self._file.seek(0)
         while head := self._file.read(_LENGTHS.size):
             lengths = _LENGTHS.unpack(head)
@@ -284,13 +290,12 @@ class IndexWriter:
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
-        """Gives up on the index, and not on the look, where something keeps it from being
-        filled."""
+        """On an error in the block, give up on the index, but not on the look."""
         try:
             yield
         except _PROBLEMS as error:
             self.problem = self.problem or reason_of(error)
-            with contextlib.suppress(OSError):  # what can't be deleted now, the next one will
+            with contextlib.suppress(OSError):  # the next writer deletes what is left
                 self._held.close()
 
     def __enter__(self) -> Self:
@@ -301,7 +306,7 @@ class IndexWriter:
 
 
 def _is_small(body: bytes, properties: Properties) -> bool:
-    """Whether a body is kept, and what its handler reads of it."""
+    """Return whether a body, also when decoded as its handler reads it, is small enough to keep."""
     if len(body) > MOST_OF_A_BODY:
         return False
     with contextlib.suppress(TooLarge):
@@ -311,7 +316,7 @@ def _is_small(body: bytes, properties: Properties) -> bool:
 
 
 def _text_of(body: bytes, properties: Properties) -> bytes | None:
-    """A body as its handler reads it, where that is a text."""
+    """Return a body as its handler reads it; None if it is not text."""
     try:
         plain = utf8_of(body, properties, MOST_OF_A_BODY)
         plain.decode()
@@ -323,7 +328,7 @@ def _text_of(body: bytes, properties: Properties) -> bytes | None:
 
 
 def merge(parts: Sequence[Path], data: Path, folder: Path) -> None:
-    """Makes one file of several, in memory that is bounded however large their messages are."""
+    """Merge files into one, in bounded memory however large their messages are."""
     some = f"SELECT * FROM read_parquet([{', '.join(map(quoted, parts))}])"
     try:
         for size in _ROW_GROUPS:
@@ -333,14 +338,14 @@ def merge(parts: Sequence[Path], data: Path, folder: Path) -> None:
                     f"(FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE_BYTES '{size}')"
                 )
                 return
-        raise MemoryError("the messages are too large for the memory that there is for it")
+        raise MemoryError("the messages are too large for the available memory")
     except BaseException:
         data.unlink(missing_ok=True)
         raise
 
 
 def _database(folder: Path) -> duckdb.DuckDBPyConnection:
-    """A database that writes files."""
+    """Open a database for writing files."""
     database = duckdb.connect(
         ":memory:",
         config={
@@ -357,13 +362,16 @@ def _database(folder: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _plain(value: Value) -> object:
-    """A value of a column as it is noted: a time as microseconds since 1970."""
+    """Return a column's value as it is recorded: times as microseconds since 1970."""
     return (value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value
 
 
 def _rows_given(rows: Sequence[tuple[object, ...]]) -> tuple[str, list[object]]:
-    """The query whose rows these are, and its parameters. What is the same in all rows is given
-    once: that is half of the columns, and to hand a value to DuckDB is most of what it costs."""
+    """Return a query that yields these rows, and its parameters.
+
+    A value that is the same in all rows is passed once: that applies to half of the columns, and
+    passing values to DuckDB is most of the cost.
+    """
     given: list[str] = []
     parameters: list[object] = []
     for (name, type_), values in zip(_WRITTEN, zip(*rows, strict=True), strict=True):
@@ -376,8 +384,8 @@ def _rows_given(rows: Sequence[tuple[object, ...]]) -> tuple[str, list[object]]:
 
 
 def _written(name: str, type_: SqlType) -> str:
-    """A column as it is written. What Python takes for JSON and DuckDB does not is none, as in the
-    database of a look."""
+    """Return the SQL for a column to write. Text that is JSON for Python but not for DuckDB does
+    not count as JSON, as in the database of a look."""
     if type_ is SqlType.TIME:
         return f"make_timestamp({name})::{type_} AS {name}"
     if name == IS_JSON:
@@ -392,11 +400,11 @@ def _nothing() -> Iterator[str]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why something can't be kept, in a few words without what a message holds."""
+    """Return in a few words why something can't be kept, without any content of a message."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, duckdb.IOException):
         return " ".join(str(error).partition("\n")[0].split())[:200]
     if isinstance(error, duckdb.Error | UnicodeError | MemoryError):
-        return f"the database can't take a message ({type(error).__name__})"
+        return f"the database can't store a message ({type(error).__name__})"
     return str(error).partition("\n")[0] or type(error).__name__

@@ -1,5 +1,4 @@
-"""A requeue as people handle it: what its last run has done, what became of its messages, and how
-it is taken up again."""
+"""Requeues as jobs: what the last run did, what became of the messages, and how to resume."""
 
 import logging
 import threading
@@ -29,14 +28,14 @@ logger = logging.getLogger("redrive")
 
 
 class Job(RequeueReport):
-    """A requeue of failed messages. What it has of a `RequeueReport` is of its last run.
+    """A requeue of failed messages. The fields of `RequeueReport` describe its last run.
 
     Args:
         failed: the failed queue.
-        journal: where it is written down.
-        record: what is written there of it.
-        order: what it was told to do; None to read it there.
-        report: what its last run has done.
+        journal: the journal that records the job.
+        record: the job's record in the journal.
+        order: what the job was asked to do; None to read it from the journal.
+        report: what its last run did.
     """
 
     def __init__(
@@ -55,16 +54,16 @@ class Job(RequeueReport):
 
     @classmethod
     def written_down(cls, failed: FailedQueueAccess, journal: "LocalJournal", id_: str) -> "Job":
-        """A requeue that a journal has, whoever has begun it, and wherever.
+        """Return a requeue from a journal, begun by any user on any machine.
 
         Args:
-            failed: the failed queue that it is of.
+            failed: the failed queue that the job belongs to.
             journal: the journal.
             id_: the job's id, or its first characters.
 
         Raises:
-            ConfigurationError: there is no such job, or it is another queue's or broker's, or no
-                requeue.
+            ConfigurationError: there is no such job, it belongs to another queue or broker, or it
+                isn't a requeue.
         """
         record = journal.job(id_)
         if record.kind != "requeue":
@@ -79,7 +78,7 @@ class Job(RequeueReport):
             )
         if not failed._is_of(record.queue):
             raise ConfigurationError(
-                f"job {record.id} is of {record.queue!r}, not of {source_of(failed).name!r}",
+                f"job {record.id} belongs to {record.queue!r}, not to {source_of(failed).name!r}",
                 "Name that queue.",
             )
         report = RequeueReport(
@@ -97,20 +96,20 @@ class Job(RequeueReport):
 
     @property
     def state(self) -> State:
-        """Where it stood when its last run ended: `done`, `interrupted` or `stopped`."""
+        """Its state when its last run ended: `done`, `interrupted` or `stopped`."""
         return self.record.state
 
     @property
     def problem(self) -> str:
-        """Why it stopped; empty where it did not."""
+        """Why it stopped; empty if it didn't."""
         return self.record.problem
 
     @property
     def order(self) -> Order:
-        """What it was told to do.
+        """What the job was asked to do.
 
         Raises:
-            ConfigurationError: the journal has not all of it.
+            ConfigurationError: the journal doesn't have the complete order.
         """
         if self._order is None:
             check_whole(self.record)
@@ -120,18 +119,21 @@ class Job(RequeueReport):
     def outcome(
         self, *, on_progress: OnLook | None = None, patience: Duration | None = None
     ) -> JobOutcome:
-        """What has become of its messages by now: what subscribers have told since it was asked
-        last, and which of them are in the failed queue, which is looked at.
+        """Scan the failed queue and return what has become of the job's messages by now.
 
-        "Succeeded" is only what a subscriber has told. Consumers without redrive tell nothing; and
-        of a job without a journal, a canary or a share to stop at, what is told is not kept.
+        This combines what subscribers have reported since the last call with the messages that are
+        back in the failed queue.
+
+        A message counts as succeeded only if a subscriber has reported it. Consumers without
+        redrive report nothing. Without a journal, a canary or a share to stop at, reports are not
+        kept.
 
         Args:
-            on_progress: told about ten times a second how far the look is.
-            patience: how long another's look is waited for.
+            on_progress: called about ten times a second with the progress of the look.
+            patience: how long to wait for a look by somebody else.
 
         Raises:
-            PermissionDenied: the user may not read what subscribers tell.
+            PermissionDenied: the user may not read what subscribers report.
             BrokerUnavailable: no broker answered.
         """
         told = self._failed._heard(self.id)
@@ -145,11 +147,13 @@ class Job(RequeueReport):
         return self.record.outcome
 
     def told(self) -> JobOutcome:
-        """What has become of its messages, as far as subscribers have told it by now. The failed
-        queue is not looked at: what nobody tells of is as it was when `outcome` was asked last.
+        """Return what has become of the job's messages, from the reports of subscribers alone.
+
+        The failed queue is not scanned: messages without a report count as in the last call of
+        `outcome`.
 
         Raises:
-            PermissionDenied: the user may not read what subscribers tell.
+            PermissionDenied: the user may not read what subscribers report.
             BrokerUnavailable: no broker answered.
         """
         told = self._failed._heard(self.id)
@@ -158,10 +162,11 @@ class Job(RequeueReport):
         return self.record.outcome
 
     def left(self, *, on_progress: OnLook | None = None) -> Plan:
-        """What it would still send. The failed queue is looked at.
+        """Scan the failed queue and return a plan of what the job would still send.
 
         Raises:
-            ConfigurationError: the journal has not all of it, or there is no such queue.
+            ConfigurationError: the journal doesn't have the complete order, or there is no such
+                queue.
             BrokerUnavailable: the connection was lost.
         """
         under_way, order = self._journal.under_way(self.id), self.order
@@ -187,26 +192,28 @@ class Job(RequeueReport):
         on_outcome: OnOutcome | None = None,
         cancel: Cancel | None = None,
     ) -> "Job":
-        """Goes on where it was interrupted or stopped, with a new canary if it had one. What it has
-        sent is not sent again, but for what was in flight when it ended: that is counted as
-        possible duplicates.
+        """Continue where the job was interrupted or stopped, with a new canary if it had one.
+
+        Messages that were sent are not sent again, except those in flight when the job ended: they
+        are counted as possible duplicates.
 
         Args:
-            plan: what `left` has said; asked again by default.
-            watch: how long the canary is watched at most; as it was begun by default.
+            plan: the result of `left`; computed anew by default.
+            watch: how long to watch the canary at most; the job's own setting by default.
             unknown: what to do if the outcome of some of the canary is unknown when the watch ends;
-                as it was begun by default.
-            on_progress: told about ten times a second how far it is.
-            on_notice: is told, in a sentence, what people may want to know meanwhile.
-            on_outcome: told about ten times a second what is known of what this run has sent, where
-                a canary or a share to stop at has it watched.
-            cancel: once set, it stops; what is on its way is settled first.
+                the job's own setting by default.
+            on_progress: called about ten times a second with the job's progress.
+            on_notice: called with sentences that people may want to read meanwhile.
+            on_outcome: called about ten times a second with the known outcome of what this run has
+                sent, if the order has a canary or a share of failures to stop at.
+            cancel: once set, the job stops after settling the messages in flight.
 
         Returns:
-            The job after this run; itself, where it was done before.
+            The job after this run; the job itself if it was done already.
 
         Raises:
-            ConfigurationError: somebody else runs it, or the journal has not all of it.
+            ConfigurationError: somebody else runs it, or the journal doesn't have the complete
+                order.
             BrokerUnavailable: the connection was lost and did not come back.
         """
         if self.state is State.DONE:
@@ -215,7 +222,7 @@ class Job(RequeueReport):
             raise ConfigurationError(
                 f"job {self.id} was approved by {self.record.approved_by}, for the messages that "
                 "were there then",
-                "Ask for the approval of what is left.",
+                "Ask for approval of the messages that are left.",
             )
         order = self.order
         guards = order.guards
@@ -252,22 +259,23 @@ def carried_out(
     on_outcome: OnOutcome | None = None,
     cancel: Cancel | None = None,
 ) -> Job:
-    """Runs a job to its end, new or taken up again.
+    """Run a job to its end, whether it is new or resumed.
 
     Args:
         failed: the failed queue.
-        journal: where it is written down.
+        journal: the journal that records the job.
         record: the job.
-        order: what it is to do.
-        plan: what it would send; None where nobody has looked.
-        on_progress: told about ten times a second how far it is.
-        on_notice: is told, in a sentence, what people may want to know meanwhile; the log by
+        order: what the job does.
+        plan: what it would send; None if the queue was not scanned.
+        on_progress: called about ten times a second with the job's progress.
+        on_notice: called with sentences that people may want to read meanwhile; logs them by
             default.
-        on_outcome: told about ten times a second what is known of what this run has sent.
-        cancel: once set, it stops; what is on its way is settled first.
+        on_outcome: called about ten times a second with the known outcome of what this run has
+            sent.
+        cancel: once set, the job stops after settling the messages in flight.
 
     Raises:
-        RedriveError: it could not go on; that is written down too.
+        RedriveError: the job could not continue; the journal records that too.
     """
     requeueing = RequeueJob(
         failed,
@@ -286,27 +294,29 @@ def carried_out(
 
 
 def _some_stay(order: Order, plan: Plan) -> bool:
-    """Whether some of the messages that are read may not be sent: they were requeued too often, or
-    may have been if nobody looked."""
+    """Check whether some of the messages read may stay in the queue.
+
+    They stay if they were requeued too often, which is unknown if nobody scanned the queue.
+    """
     return bool(plan.too_often) or (not plan.looked_at and order.most_redrives is not None)
 
 
 def _watch(failed: FailedQueueAccess, order: Order, plan: Plan) -> timedelta | None:
-    """How long the canary is watched at most, unless the order says it."""
+    """Return how long to watch the canary at most; None if the order decides, or without one."""
     if not order.guards.canary or order.guards.watch is not None:
         return None
     return longest_watch(failed._retry_delay(order.to), plan.retries, plan.retried_for)
 
 
 def check_whole(record: JobRecord) -> None:
-    """Check that the shared journal has all that a job needs.
+    """Check that the shared journal has everything that a job needs.
 
     Raises:
-        ConfigurationError: it has not.
+        ConfigurationError: it doesn't.
     """
     if not record.order:
         raise ConfigurationError(
-            f"the beginning of job {record.id} is not in the shared journal any more, or never was",
+            f"the order of job {record.id} is no longer in the shared journal, or never was",
             f"Resume it where it was begun ({record.who}), or begin a new one.",
         )
     if record.order.get(EDITS_LEFT_OUT):

@@ -1,4 +1,4 @@
-"""A job, as the journal has it."""
+"""A job's record in the journal."""
 
 import hashlib
 import json
@@ -13,33 +13,34 @@ from redrive.topology.outcome_events import Outcomes
 
 
 class State(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     RUNNING = "running"
     DONE = "done"
     INTERRUPTED = "interrupted"
-    """By Ctrl-C, or because its process died."""
+    """Interrupted by Ctrl-C, or because its process died."""
     STOPPED = "stopped"
-    """By itself: what it had sent failed again."""
+    """Stopped by itself, because messages that it had sent failed again."""
     FAILED = "failed"
-    """It could not go on."""
+    """It could not continue."""
     ASKED = "asked"
-    """It waits for the approval of somebody else, and has sent nothing."""
+    """Waiting for somebody else's approval; nothing was sent."""
     DECLINED = "declined"
-    """It was not approved, and is never run."""
+    """Not approved, and never run."""
     FORGOTTEN = "forgotten"
-    """Somebody has said that it is none: it is not listed, and is never run."""
+    """Marked as not a job by somebody: it is not listed and never run."""
 
 
 class JobOutcome(NamedTuple):
-    """What became of what a job has sent. The numbers add up to that.
+    """What became of the messages that a job sent. The numbers add up to how many it sent.
 
     Args:
-        succeeded: how many a subscriber has reported as handled. Consumers without redrive report
-            nothing: theirs are unknown.
-        retrying: how many failed and are still retried, as far as subscribers report.
-        failed_again: how many are known to have been given up again.
-        unknown: how many nothing was reported of.
+        succeeded: number of messages that subscribers reported as handled. Consumers without
+            redrive report nothing: their messages are unknown.
+        retrying: number of messages that failed and are still being retried, according to
+            subscribers.
+        failed_again: number of messages known to have been given up again.
+        unknown: number of messages without any report.
     """
 
     succeeded: int
@@ -50,46 +51,46 @@ class JobOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One run over failed messages, as the journal has it.
+    """A job over failed messages, as recorded in the journal.
 
     Args:
         id: its id, which each message that it sends carries.
         kind: what it does: `requeue`, `discard`, `restore`, `expire`.
         queue: the subscription's main queue, or a dead-letter queue.
         broker: the broker's address, without credentials.
-        order: how it was asked for: the filter and the manner, as JSON values.
+        order: the request: the filter and options, as JSON values.
         who: the user that ran it, and on which host.
-        reason: why, in that user's words.
+        reason: the reason that this user gave.
         begun_at: when it began.
-        changed_at: when the journal heard of it last.
-        process: the process that runs it.
-        state: where it stands.
-        planned: how many messages it was to send.
-        sent: how many are confirmed.
-        possible_duplicates: how many of them may be there twice.
-        not_sent: how many could not be sent.
-        handled: how many of them a subscriber has said that it handled.
-        failed_told: how many of them a subscriber has said that it set aside.
-        failed_here: how many of them were in the failed queue when it was looked at last.
-        retrying_told: how many of them a subscriber has said that it will retry, each counted once.
-        retried_told: how many of those it has handled or set aside since.
+        changed_at: when the journal last received an update about it.
+        process: the id of the process that runs it.
+        state: its state.
+        planned: number of messages that it was to send.
+        sent: number of confirmed messages.
+        possible_duplicates: how many of them may exist twice.
+        not_sent: number of messages that could not be sent.
+        handled: number of messages that subscribers reported as handled.
+        failed_told: number of messages that subscribers reported as set aside.
+        failed_here: number of its messages that were in the failed queue at the last look.
+        retrying_told: number of messages that subscribers reported as being retried, each counted
+            once.
+        retried_told: how many of those were reported as handled or set aside since.
         exchanges: the exchange family, as JSON values; empty in a journal of an older version.
         file: the file that it has written or read.
-        problem: why it could not go on.
-        literal: whether `queue` is a dead-letter queue, which redrive did not make.
-        user: the broker's user that ran it; empty where the broker does not vouch for it.
-        locked: whether whoever runs it has a lock at the broker, for as long as it is connected.
-        since: when whoever ran it last began or resumed it, in words.
-        run: the id of that run, which a job has one more of each time it is resumed.
-        plan: what it was to send when it began, by cause, and what was to stay, as `Plan.noted` has
-            it; empty where nothing was looked at, or an older version has begun it.
-        program: what has run it last: the command line, or the console; empty for a program, and in
-            a journal of an older version.
-        duplicate_ids: the failure ids of its possible duplicates, as far as they are known; a
-            thousand at most.
-        not_sent_ids: those of what could not be sent, a thousand at most.
-        asked_by: who has asked for somebody else's approval, in words; empty where nobody has.
-        approved_by: who has approved it, in words.
+        problem: why it could not continue.
+        literal: whether `queue` is a dead-letter queue that redrive didn't make.
+        user: the broker user that ran it; empty if the broker did not validate it.
+        locked: whether its process holds a lock at the broker, for as long as it is connected.
+        since: a text that says when its last run began.
+        run: the id of the last run; each time a job is resumed, it has a new one.
+        plan: what it was to send when it began, by cause, and what was to stay, in the form of
+            `Plan.noted`; empty if the queue was not scanned, or if an older version began it.
+        program: what ran it last: the command line, or the console; empty for a program, and in a
+            journal of an older version.
+        duplicate_ids: the known failure ids of its possible duplicates, at most a thousand.
+        not_sent_ids: the failure ids of messages that could not be sent, at most a thousand.
+        asked_by: who asked for somebody else's approval; empty if nobody did.
+        approved_by: who approved it; empty if nobody did.
     """
 
     id: str
@@ -129,8 +130,10 @@ class JobRecord:
 
     @property
     def digest(self) -> str:
-        """What tells apart what jobs send: the queue, the order, how many messages and which. It is
-        that of the job for good: nothing that is written of a job later changes its order."""
+        """A hash of what the job sends: the queue, the order, how many messages and which.
+
+        It never changes: nothing that is recorded about a job later changes its order.
+        """
         sends = [
             self.kind,
             self.queue,
@@ -145,41 +148,44 @@ class JobRecord:
 
     @property
     def origin(self) -> str:
-        """Where it was begun or resumed last, in words; empty where the journal does not say."""
+        """Which program last began or resumed it; empty if the journal doesn't say."""
         return "Spark" if self.kind.startswith("spark ") else self.program
 
     @property
     def by(self) -> str:
-        """Who runs it, or has run it last, in words."""
+        """Who runs it, or ran it last, as text."""
         return f"{self.who} as {self.user}" if self.user else self.who
 
     @property
     def failed_again(self) -> int:
-        """How many are known to have been given up again: an event may be lost, and a message that
-        was given up may be gone since."""
+        """Number of messages known to have been given up again.
+
+        There may be more: events can be lost, and messages that were given up may be gone since.
+        """
         return min(self.sent, self._failures_reported)
 
     @property
     def succeeded(self) -> int:
-        """How many a subscriber has reported as handled. If a message was delivered twice, and both
-        outcomes were reported, a failure counts and a success does not."""
+        """Number of messages that subscribers reported as handled.
+
+        If a message was delivered twice and both outcomes were reported, only the failure counts.
+        """
         return min(self.handled, self.sent - self.failed_again)
 
     @property
     def retrying(self) -> int:
-        """How many failed and are still retried, as far as subscribers report."""
+        """Number of messages that failed and are still being retried, according to subscribers."""
         reported = max(0, self.retrying_told - self.retried_told)
         return min(reported, self.sent - self.succeeded - self.failed_again)
 
     @property
     def unknown(self) -> int:
-        """How many messages nothing was reported of."""
+        """Number of messages without any report."""
         return self.sent - self.succeeded - self.retrying - self.failed_again
 
     @property
     def reported_twice(self) -> int:
-        """How many more outcomes were reported than messages were sent: some were delivered
-        twice."""
+        """Number of outcomes beyond the messages sent: some messages were delivered twice."""
         return self._settled - self.succeeded - self.failed_again
 
     @property
@@ -192,23 +198,23 @@ class JobRecord:
 
     @property
     def family(self) -> ExchangeFamily | None:
-        """The exchange family; None where an older version did not write it down."""
+        """The exchange family; None if an older version did not record it."""
         return ExchangeFamily.from_json(self.exchanges) if self.exchanges else None
 
     @property
     def outcome(self) -> JobOutcome:
-        """What became of what was sent, in the words that people read."""
+        """What became of the messages that it sent."""
         return JobOutcome(self.succeeded, self.retrying, self.failed_again, self.unknown)
 
     def with_reported(self, told: Iterable[Outcomes], failed_here: int, handed_over: int) -> Self:
-        """Return it with what became of its messages since.
+        """Return the record updated with reports about its messages.
 
         Args:
-            told: what subscribers have reported besides.
-            failed_here: how many of its messages are in the failed queue.
-            handed_over: how many messages it has handed to the broker. While a job runs, and after
-                it was killed, its own count of what was confirmed is behind: a message of which an
-                outcome is known was sent.
+            told: new reports from subscribers.
+            failed_here: number of its messages in the failed queue.
+            handed_over: number of messages that it has handed to the broker. While a job runs, and
+                after it was killed, its own count of confirmed messages lags behind: a message with
+                a known outcome was sent.
         """
         some = list(told)
         found = replace(
@@ -223,25 +229,25 @@ class JobRecord:
         return replace(found, sent=max(found.sent, min(found._settled, handed_over)))
 
     def with_order_of(self, first: Self) -> Self:
-        """Return it with the order of the first record of the same job, whatever it says itself:
-        what is sent, how much of it, why, and who has asked for it.
+        """Return the record with the order of the job's first record, overriding its own.
 
-        What the first record lacks is taken from this one: the broker may have dropped where a job
-        began, and an entry may be too long for its order.
+        The order is what is sent, how much of it, why, and who asked for it. Fields that the first
+        record lacks are taken from this one: the broker may have dropped the beginning of a job,
+        and an entry may be too long to hold its order.
         """
         kept = {name: getattr(first, name) for name in _OF_THE_ORDER}
         filled = {name: getattr(self, name) for name in _MAY_BE_LACKING if not kept[name]}
         if self.kind.startswith("spark "):
-            # How many there are in all turns out while it runs.
+            # The total of a Spark job becomes known only while it runs.
             filled["planned"] = self.planned
         return replace(self, **{**kept, **filled})
 
     def with_known_of(self, other: Self) -> Self:
-        """It with what another record of the same job knows of its outcome."""
+        """Return the record with the outcome that another record of the same job has."""
         return replace(self, **{name: getattr(other, name) for name in _TOLD})
 
     def as_json(self) -> dict[str, object]:
-        """It as JSON values."""
+        """Return the record as JSON values."""
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         return {
             name: value.isoformat() if isinstance(value, datetime) else value
@@ -250,7 +256,7 @@ class JobRecord:
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> Self:
-        """What `as_json` has written, by this version or an older one."""
+        """Read the result of `as_json`, written by this version or an older one."""
         known: dict[str, Any] = {
             name: value for name, value in values.items() if name in cls.__slots__
         }
@@ -264,5 +270,5 @@ _OF_THE_ORDER = (
     *("kind", "queue", "broker", "literal", "planned", "reason", "begun_at"),
     *("asked_by", "approved_by"),
 )
-"""What is said of a job once, when it begins or is asked for."""
+"""The fields that are set once, when a job begins or is requested."""
 _TOLD = ("handled", "failed_told", "failed_here", "retrying_told", "retried_told")

@@ -1,4 +1,4 @@
-"""Stopping a job: by whoever runs it, or by somebody else, who asks for it in the journal."""
+"""Stopping a job, by its own process or by anyone else through the journal."""
 
 import threading
 import time
@@ -15,16 +15,15 @@ if TYPE_CHECKING:
 _ASKED_EVERY = 0.2
 _AFTER_TROUBLE = 5.0
 _TOLD_EVERY = 60.0
-"""Seconds after which a run that has no lock at the broker says that it goes on."""
+"""Seconds between signs of life from a run that holds no lock at the broker."""
 _ASKED_AGAIN_EVERY = 10.0
-"""Seconds after which a run is asked once more: one that had just begun may not have heard it."""
+"""Seconds until the request is repeated: a run that had just begun may have missed it."""
 _STOPS_WITHIN = 60.0
-"""Seconds for which it is waited that a job which was asked to stop has done so."""
+"""Seconds to wait for a job to stop after it was asked to."""
 
 
 class Stopper:
-    """Says whether a run of a job is to stop; a context manager. As long as it is open, the journal
-    is read now and then."""
+    """A context manager that tells whether a run must stop, and polls the journal meanwhile."""
 
     def __init__(self, journal: "LocalJournal", job: JobRecord, cancel: Cancel) -> None:
         self._journal = journal
@@ -35,12 +34,12 @@ class Stopper:
         self._asking = threading.Thread(target=self._ask, name="redrive-stop", daemon=True)
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Check whether the run must stop."""
         return bool(self._by) or self._cancel.is_set()
 
     @property
     def problem(self) -> str:
-        """Who has asked for it, in a line; empty where nobody has."""
+        """A line that says who asked for the stop; empty if nobody did."""
         return f"stopped by {in_one_line(self._by)}" if self._by else ""
 
     def _ask(self) -> None:
@@ -52,7 +51,7 @@ class Stopper:
                     told_at = time.monotonic()
                     self._journal.still_runs(self._job.id)
             except RedriveError:
-                # Whoever runs the job can still stop it.
+                # The job's own process can still stop it.
                 self._through.wait(_AFTER_TROUBLE)
 
     def __enter__(self) -> Self:
@@ -65,27 +64,26 @@ class Stopper:
 
 
 def ask_to_stop(journal: "LocalJournal", record: JobRecord) -> None:
-    """Asks whoever runs a job, in whatever process and on whatever machine, to stop it; what is on
-    its way is settled first."""
+    """Ask a job's process to stop, wherever it runs; it settles the messages in flight first."""
     if record.kind != "requeue":
         raise ConfigurationError(
-            f"job {record.id} ({record.kind}) is no requeue, and is stopped only where it runs: "
-            f"{record.by}",
-            "Have it stopped there with Ctrl-C.",
+            f"job {record.id} ({record.kind}) is not a requeue, and can only be stopped where "
+            f"it runs: {record.by}",
+            "Stop it there with Ctrl-C.",
         )
     journal.ask_to_stop(record)
 
 
 def stop(journal: "LocalJournal", record: JobRecord) -> None:
-    """Asks for a job to be stopped, as `ask_to_stop`, and returns when it has stopped."""
+    """Ask a job to stop, and wait until it has."""
     ask_to_stop(journal, record)
     asked_at = time.monotonic()
     until = asked_at + _STOPS_WITHIN
     while journal.job(record.id).state is State.RUNNING:
         if time.monotonic() > until:
             raise ConfigurationError(
-                f"job {record.id} was asked to stop, and has not within {_STOPS_WITHIN:g} s",
-                f"See whether it still runs, and stop it there: {record.by}. If nobody runs it: "
+                f"job {record.id} was asked to stop, but did not within {_STOPS_WITHIN:g} s",
+                f"Check whether it still runs, and stop it there: {record.by}. If nobody runs it: "
                 f"redrive jobs forget {record.id}.",
             )
         if time.monotonic() > asked_at + _ASKED_AGAIN_EVERY:

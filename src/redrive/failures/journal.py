@@ -1,9 +1,8 @@
-"""The journal that everybody at one broker and virtual host shares, with the local file as its
-copy.
+"""The journal shared by all users of a broker and virtual host, with the local file as its copy.
 
-What is written goes into the file, and then into the stream. Where the stream can't be used, the
-file goes on alone and keeps what was not appended; the next who opens it appends that. An entry has
-an id, so one that is appended twice counts once.
+Entries are written to the file, and then to the stream. If the stream can't be used, the file works
+alone and keeps the entries that were not appended; whoever opens it next appends them. Each entry
+has an id, so an entry that is appended twice counts once.
 """
 
 import contextlib
@@ -48,10 +47,10 @@ logger = logging.getLogger("redrive")
 Notice = Callable[[str], None]
 
 _PROGRESS_EVERY = 2.0
-"""Seconds between two entries that say how far a job is."""
+"""Seconds between two progress entries of a job."""
 _STOP = f'"{JobStep.STOP}"'.encode()
 _TOGETHER = 500
-"""Entries that are appended, or taken over into the file, at a time."""
+"""Number of entries that are appended, or copied into the file, at a time."""
 
 
 class Journal(LocalJournal):
@@ -60,15 +59,15 @@ class Journal(LocalJournal):
     Args:
         url: the broker's address.
         path: the local file; None for the one in the user's state directory.
-        max_age: how long the broker keeps an entry; of a stream that is not there yet.
-        bodies: whether bodies that people have edited, and their originals, are shared too.
-        on_notice: is told, in a sentence, where the file is used alone, and what can't be read; the
-            log is by default.
-        program: what jobs are begun by, in words, for people.
+        max_age: how long the broker keeps an entry; applies only if the stream doesn't exist yet.
+        bodies: whether edited bodies and their originals are shared too.
+        on_notice: called with a sentence if only the file is used, or if something can't be read;
+            logs it by default.
+        program: the name that jobs record as the program that began them.
 
     Raises:
-        ConfigurationError: the file can't be opened, read or written, or the URL or the age can't
-            be read.
+        ConfigurationError: the file can't be opened, read or written, or the URL or the age is
+            invalid.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Journal(LocalJournal):
         self._shares_bodies = bodies
         address = replace(BrokerURL.parse(url), username="", password="")
         self.place = address.address
-        """The broker's address and virtual host, of whichever user."""
+        """The broker's address and virtual host, without the user."""
         self._stream = JournalStream(url, duration_of(max_age, "max_age"))
         self._on_notice = on_notice or logger.warning
         self._offline = ""
@@ -102,13 +101,13 @@ class Journal(LocalJournal):
         super().__init__(path)
         if self._no_room:
             self._on_notice(
-                f"There is no room on the disk of {self.path} ({self._no_room}): the journal is "
-                "read, and nothing can be written down."
+                f"There is no room on the disk of {self.path} ({self._no_room}): the journal can "
+                "be read, but not written."
             )
 
     @property
     def is_shared(self) -> bool:
-        """Whether the stream could be used so far, and what it has is in the file."""
+        """Whether the stream was usable so far and its entries are in the file."""
         return not self._offline and not self._is_stale
 
     # --- reading ----------------------------------------------------------------------------------
@@ -121,14 +120,16 @@ class Journal(LocalJournal):
         kind: str | None = None,
         state: State | None = None,
     ) -> list[JobRecord]:
-        """Return the jobs of this broker and virtual host, whoever ran them, as `LocalJournal`
-        does; of the whole file, where the stream can't be read."""
+        """Return the jobs of this broker and virtual host, as `LocalJournal.jobs` does.
+
+        If the stream can't be read, all jobs in the local file are returned.
+        """
         self._freshen()
         self._tell_of_what_was_dropped()
         return super().jobs(limit, queue=queue, kind=kind, state=state)
 
     def count(self) -> int:
-        """Return how many jobs there are, of those that `jobs` tells of."""
+        """Count the jobs that `jobs` returns."""
         self._freshen()
         return super().count()
 
@@ -137,22 +138,22 @@ class Journal(LocalJournal):
         return self.place if self.is_shared else None
 
     def job(self, id_: str) -> JobRecord:
-        """The job of this id, or with an id that begins so.
+        """Return the job with this id, or whose id begins with it.
 
         Raises:
-            ConfigurationError: there is none, or several begin so.
+            ConfigurationError: there is no such job, or several.
         """
         self._freshen()
         self._tell_of_what_was_dropped()
         return super().job(id_)
 
     def causes(self) -> CauseNotes:
-        """What was said of causes, by everybody at this broker and virtual host."""
+        """Return the notes on causes that anybody at this broker and virtual host has written."""
         self._freshen()
         return super().causes()
 
     def remark(self, remark: CauseNote) -> None:
-        """Writes down what somebody says of a cause, for everybody."""
+        """Record a note on a cause, for everybody."""
         self._online(self._stream.declare)
         self._freshen()
         super().remark(remark)
@@ -161,8 +162,10 @@ class Journal(LocalJournal):
         return replace(remark, user=self._stream.user)
 
     def _tell_of_what_was_dropped(self) -> None:
-        """Says how many jobs are named in the stream that it says no more of: a broker drops what
-        is old, and the beginning of a job that still runs may be."""
+        """Warn about jobs in the stream whose beginning the broker has dropped.
+
+        Brokers drop old entries, even the beginning of a job that still runs.
+        """
         if self._told_of_dropped or not self.is_shared:
             return
         self._told_of_dropped = True
@@ -176,14 +179,16 @@ class Journal(LocalJournal):
             what = "a job" if count == 1 else f"{count:,} jobs"
             whose = "its" if count == 1 else "their"
             self._on_notice(
-                f"The shared journal names {what} whose beginning the broker has dropped by "
-                f"{whose} age or size: what is left does not say what {whose} order was, until "
+                f"The shared journal names {what} whose beginning the broker has dropped by age "
+                f"or size: {whose} order is not known until "
                 f"{'it ends' if count == 1 else 'they end'}."
             )
 
     def belongs_to(self, job: JobRecord, address: str) -> bool:
-        """Whether a job is of the broker and virtual host at an address, by whatever name and user
-        it was begun."""
+        """Check whether a job belongs to the broker and virtual host at an address.
+
+        The job may have been begun with another name for the host, or as another user.
+        """
         return super().belongs_to(job, address) or (
             replace(BrokerURL.parse(address), username="", password="").address == self.place
             and self._is_here(job)
@@ -197,7 +202,8 @@ class Journal(LocalJournal):
         return known is not None
 
     def unread(self) -> tuple[int, int]:
-        """How many entries of the stream can't be read, and how many are of a newer version."""
+        """Return how many entries of the stream can't be read, and how many are from a newer
+        version."""
         with self._errors("read"):
             row = self._sqlite.execute(
                 "SELECT unreadable, newer FROM place WHERE name = ?", (self.place,)
@@ -207,12 +213,13 @@ class Journal(LocalJournal):
     # --- the life of a job ------------------------------------------------------------------------
 
     def begin(self, job: JobRecord) -> JobRecord:
-        """Writes down a job that begins, or is taken up again, and locks it: nobody else can run it
-        until this journal is closed. Returns it with who runs it.
+        """Record and lock a job that begins or is resumed; return it with who runs it.
+
+        Nobody else can run the job until this journal is closed.
 
         Raises:
-            ConfigurationError: somebody runs it, or it is done by now; or a newer version has
-                written something of it.
+            ConfigurationError: somebody else runs it, it is done, or a newer version has written
+                about it.
         """
         is_known = self._found(job.id) is not None
         self._locked_job = ""
@@ -221,7 +228,7 @@ class Journal(LocalJournal):
         if is_known:
             job = self._as_known(job)
             if job.approved_by and not self._is_approved(job):
-                # It may be declined by now.
+                # Somebody may have declined it meanwhile.
                 self._check_shared()
                 self._check_still_asked(job)
         return super().begin(job)
@@ -229,9 +236,9 @@ class Journal(LocalJournal):
     def _check_still_asked(self, job: JobRecord) -> None:
         if not self._is_here(job):
             raise ConfigurationError(
-                f"job {job.id} is no longer in the shared journal, which was deleted and made anew "
-                "since: whether somebody has declined it is not known",
-                "Have it asked for again.",
+                f"job {job.id} is no longer in the shared journal, which was deleted and created "
+                "again: somebody may have declined it",
+                "Ask for approval again.",
             )
 
     def _is_approved(self, job: JobRecord) -> bool:
@@ -239,7 +246,7 @@ class Journal(LocalJournal):
         return known is not None and known.state is not State.ASKED
 
     def ask(self, job: JobRecord) -> JobRecord:
-        """Writes down a job that waits for the approval of somebody else, where everybody sees it.
+        """Record a job that waits for somebody else's approval, where everybody sees it.
 
         Raises:
             ConfigurationError: the shared journal can't be used.
@@ -251,17 +258,17 @@ class Journal(LocalJournal):
         return asked
 
     def decline(self, job: JobRecord, why: str) -> JobRecord:
-        """Writes down that a job which waits for approval gets none; returns it.
+        """Record that a job which waits for approval was declined; return it.
 
         Raises:
-            ConfigurationError: it does not wait for any, or the shared journal can't be used.
+            ConfigurationError: it doesn't wait for approval, or the shared journal can't be used.
         """
         self._freshen()
         self._check_shared()
         return super().decline(job, why)
 
     def forget(self, job: JobRecord, why: str) -> JobRecord:
-        """Write down that nobody runs a job, for everybody; return it.
+        """Record for everybody that nobody runs a job; return it.
 
         Raises:
             ConfigurationError: somebody runs it, or the shared journal can't be used.
@@ -271,18 +278,18 @@ class Journal(LocalJournal):
         return super().forget(job, why)
 
     def ask_to_stop(self, job: JobRecord) -> None:
-        """Asks whoever runs a job, on whatever machine, to stop it.
+        """Ask a job's process, on any machine, to stop it.
 
         Raises:
-            ConfigurationError: nobody runs it, or it can't be asked for.
+            ConfigurationError: nobody runs it, or the request can't be recorded.
         """
         self._freshen()
         super().ask_to_stop(job)
-        if job.who != whoami():  # one on this machine reads the same file
+        if job.who != whoami():  # a process on this machine reads the same file
             self._check_shared()
 
     def stop_asked_by(self, job: JobRecord) -> str:
-        """Who has asked that this run of a job be stopped, on whatever machine; empty for nobody.
+        """Return who has asked to stop this run of a job, on any machine; empty if nobody has.
 
         Raises:
             RedriveError: the shared journal can't be read now.
@@ -301,10 +308,9 @@ class Journal(LocalJournal):
         return super().stop_asked_by(job)
 
     def _heed(self, follower: StreamReader) -> None:
-        """Takes over who wants which run to be stopped. All else that is written meanwhile is read
-        when somebody asks for it."""
+        """Record new requests to stop a run. Other entries are read when somebody asks for them."""
         for row in follower.come():
-            if _STOP not in row.body:  # most are long, and say what is on its way
+            if _STOP not in row.body:  # most entries are long, and list messages in flight
                 continue
             with contextlib.suppress(NewerEntry, Unreadable):
                 entry = JournalEntry.decode(row.body, row.user)
@@ -317,7 +323,7 @@ class Journal(LocalJournal):
             why = self._offline or "its copy here can't be written"
             raise ConfigurationError(
                 f"the shared journal can't be used ({why}): nobody else would see it",
-                "Try again when it can.",
+                "Try again when it is available.",
             )
 
     def _lock_job(self, job_id: str, *, is_known: bool) -> None:
@@ -335,12 +341,12 @@ class Journal(LocalJournal):
         self._append_left_over()
 
     def _as_known(self, job: JobRecord) -> JobRecord:
-        """A job that is taken up again, with what the journal knows of it by now."""
+        """Return a resumed job, updated with what the journal knows about it."""
         with self._errors("read"):
             newer = self._sqlite.execute("SELECT 1 FROM newer WHERE job = ?", (job.id,)).fetchone()
         if newer is not None:
             raise ConfigurationError(
-                f"a newer version of redrive has written something of job {job.id}",
+                f"a newer version of redrive has written about job {job.id}",
                 "Use that version.",
             )
         known = self._found(job.id)
@@ -348,7 +354,7 @@ class Journal(LocalJournal):
             return job
         if known.state is State.DONE:
             raise ConfigurationError(
-                f"job {job.id} is done: {known.who} has taken it to its end",
+                f"job {job.id} is done: {known.who} has completed it",
                 f"See: redrive jobs show {job.id}.",
             )
         return replace(
@@ -365,7 +371,7 @@ class Journal(LocalJournal):
         if job.state is not State.RUNNING:
             return False
         if self._locked_job == job.id and job.locked:
-            return False  # nobody else has the lock
+            return False  # nobody else holds the lock
         if not job.locked or not self.is_shared or not self._is_here(job):
             return super()._is_running(job)
         with contextlib.suppress(RedriveError):
@@ -381,8 +387,8 @@ class Journal(LocalJournal):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """What is written in the block is in the file when it ends, or none of it; and in the
-        stream, if that can be used."""
+        """Provide a transaction on the file. Once committed, its entries are appended to the
+        stream."""
         with super().writing() as sqlite:
             self._forget_appended(sqlite)
             yield sqlite
@@ -409,7 +415,8 @@ class Journal(LocalJournal):
     def _encoded(self, entry: JournalEntry) -> bytes:
         body = entry.encode(bodies=self._shares_bodies)
         if len(body) > LONGEST_ENTRY and entry.record is not None:
-            # Nobody would read it: an order that names so many messages is in this file alone.
+            # Nobody would read an entry this long: an order that names so many messages stays in
+            # this file.
             short = replace(entry, record=replace(entry.record, order={}))
             body = short.encode(bodies=False)
         return body
@@ -417,7 +424,7 @@ class Journal(LocalJournal):
     def _note_progress(self, sqlite: sqlite3.Connection, job: JobRecord) -> None:
         now = time.monotonic()
         if now - self._told_progress.get(job.id, now) >= _PROGRESS_EVERY:
-            # Goes with the next messages that are named.
+            # It is appended with the next messages that are recorded.
             self._note(
                 sqlite, JournalEntry(JobStep.PROGRESS, job.id, whoami(), record=job), firm=False
             )
@@ -437,7 +444,7 @@ class Journal(LocalJournal):
             self._online(append)
 
     def _forget_appended(self, sqlite: sqlite3.Connection) -> None:
-        """Entries that the stream has are not kept here besides."""
+        """Delete the local bodies of entries that are in the stream."""
         confirmed, self._confirmed = self._confirmed, []
         sqlite.executemany(
             "UPDATE own SET body = NULL WHERE id = ?",
@@ -457,7 +464,7 @@ class Journal(LocalJournal):
             ).fetchall()
 
     def _append_left_over(self) -> None:
-        """Append what an earlier run could not, as far as nobody has resumed its job since."""
+        """Append entries that an earlier run couldn't, unless their job was resumed since."""
         while rows := self._left_over():
             with self._errors("read"):
                 entries = [
@@ -477,8 +484,7 @@ class Journal(LocalJournal):
         return journal_tables.is_superseded(self._sqlite, own)
 
     def _online(self, act: Callable[[], None]) -> None:
-        """Does something with the stream; where it can't be used, the file goes on alone, and that
-        is said once."""
+        """Use the stream; if it can't be used, continue with the file alone and say so once."""
         if self._offline:
             return
         try:
@@ -489,18 +495,18 @@ class Journal(LocalJournal):
                 "See: redrive jobs list.",
             ) from error
         except ConfigurationError:
-            raise  # of the job or the file: what is wrong with the stream is another error
+            raise  # it concerns the job or the file: trouble with the stream is another error
         except RedriveError as error:
             self._go_on_alone(error)
 
     def _go_on_alone(self, error: RedriveError) -> None:
         self._offline = _first_line(error)
         self._on_notice(
-            f"The shared journal at {self.place} can't be used ({self._offline}): {self.path} goes "
-            "on alone, and what is missing in the shared one is added later."
+            f"The shared journal at {self.place} can't be used ({self._offline}): only the "
+            f"local file {self.path} is used, and what is missing in the shared one is added later."
         )
 
-    # --- taking over what others have appended ----------------------------------------------------
+    # --- copying what others have appended --------------------------------------------------------
 
     def _freshen(self) -> None:
         if not self._is_fresh:
@@ -508,11 +514,11 @@ class Journal(LocalJournal):
             try:
                 self._online(self._read_if_there)
             except JournalUnusable as error:
-                # The disk may be full: what is in the file can be read all the same.
+                # The disk may be full, but the file can still be read.
                 self._is_stale = True
                 self._on_notice(
-                    f"What others have done since can't be taken over: {_first_line(error)}. What "
-                    f"{self.path} has is shown."
+                    f"The newest entries of others can't be copied: {_first_line(error)}. Showing "
+                    f"what is in {self.path}."
                 )
 
     def _read_if_there(self) -> None:
@@ -529,7 +535,7 @@ class Journal(LocalJournal):
         except JobLocked:
             raise
         except RedriveError as error:
-            # Whoever may only read is shown what there is.
+            # A user with read access only is shown what there is.
             self._read_on("")
             self._on_notice(
                 "Nothing can be added to the shared journal "
@@ -540,7 +546,7 @@ class Journal(LocalJournal):
             self._append_left_over()
 
     def _read_on(self, mark: str) -> None:
-        """Brings the file up to date, as far as a mark."""
+        """Update the file from the stream, up to a mark."""
         with self._errors("read"):
             known = self._sqlite.execute(
                 "SELECT position, entry, format FROM place WHERE name = ?", (self.place,)
@@ -552,7 +558,7 @@ class Journal(LocalJournal):
         if position is not None:
             conflicting = self._read_from(position, known[1], mark)
         if conflicting is None:
-            # There is no more of the stream that was read before: it is another one.
+            # The stream doesn't continue what was read before: it is another one.
             with self._transaction() as sqlite:
                 sqlite.execute("DELETE FROM place WHERE name = ?", (self.place,))
                 if position is not None:
@@ -562,18 +568,19 @@ class Journal(LocalJournal):
             self._apply_again(conflicting, mark)
 
     def _forget_what_was_newer(self) -> None:
-        """What an older version could not read is read now."""
+        """Forget that entries were too new to be read: this version may be able to read them."""
         with self._transaction() as sqlite:
             sqlite.execute("DELETE FROM newer")
 
     def _mark(self) -> str:
-        """Append a mark that the stream is read up to; return its id."""
+        """Append a mark up to which the stream is read; return its id."""
         entry = JournalEntry(JobStep.READ, who=whoami())
         self._stream.append([(entry.id, entry.encode())])
         return entry.id
 
     def _read_from(self, position: int | None, entry: bytes | None, mark: str) -> set[str] | None:
-        """Takes over what is in the stream from a position on."""
+        """Copy the stream from a position on; return the jobs with conflicts, or None for another
+        stream."""
         conflicting: set[str] = set()
         rows: list[Row] = []
         is_first = True
@@ -595,7 +602,7 @@ class Journal(LocalJournal):
                     rows = []
         except RedriveError:
             if is_first and position is not None:
-                return None  # beyond its end nothing comes
+                return None  # nothing arrives from beyond the stream's end
             raise
         if is_first and position is not None:
             return None
@@ -605,8 +612,8 @@ class Journal(LocalJournal):
         what = "An entry" if count == 1 else f"{count:,} entries"
         self._on_notice(
             f"{what} of the shared journal {'was' if count == 1 else 'were'} dropped by the broker "
-            "before this machine read what they said: of jobs that were running then, the next "
-            "entry tells."
+            "before this machine read them: jobs that were running then are up to date after their "
+            "next entry."
         )
 
     def _take_over(self, rows: list[Row]) -> set[str]:
@@ -659,8 +666,8 @@ class Journal(LocalJournal):
         return {entry.job} if is_late else set()
 
     def _apply_again(self, jobs: set[str], mark: str) -> None:
-        """Has what is known of some jobs be as the stream's order has it, with what is not in it
-        yet behind all else."""
+        """Rebuild the state of some jobs in the stream's order, with entries not yet in the stream
+        last."""
         began = set()
         with self._transaction() as sqlite:
             for job in jobs:
@@ -690,7 +697,7 @@ class Journal(LocalJournal):
                     journal_tables.apply(sqlite, entry)
 
     def close(self) -> None:
-        """Closes the file, and gives the lock back."""
+        """Close the file, and release the lock."""
         try:
             with contextlib.suppress(ConfigurationError):
                 self._append_noted()
@@ -708,7 +715,7 @@ class Journal(LocalJournal):
 
 
 def _not_of_the_future(entry: JournalEntry) -> JournalEntry:
-    """An entry none of whose times is still to come: what is new for ever would never be old."""
+    """Return an entry without times in the future: an entry must not stay new forever."""
     if entry.record is None:
         return entry
     now = datetime.now(UTC)

@@ -1,8 +1,8 @@
-"""One step of a job, as it stands in the shared journal: JSON with a format's version.
+"""One step of a job, as an entry of the shared journal: JSON with a format version.
 
-Anybody who may write to the stream may append to it, so what is read is checked: text that is no
-entry is told apart from an entry of a newer version, and neither raises. An entry has no
-credentials in it, and a body only where somebody has edited one.
+Anybody with write access to the stream may append to it, so entries are checked when read. Invalid
+text and entries of newer versions raise different errors, so that readers can skip either. An entry
+contains no credentials, and no bodies except edited ones.
 """
 
 import base64
@@ -23,58 +23,61 @@ from redrive.pubsub.reports import MOST_IDS
 from redrive.redaction import redact
 
 FORMAT = 3
-"""The version of the newest form that is read. Each step is written in the form that has it first:
-so an older version reads all but what is new to it."""
+"""The newest format that can be read.
+
+Each step is written in the first format that has it, so an older version can read every step it
+knows.
+"""
 LONGEST_ENTRY = 8 * 1024 * 1024
-"""Bytes of the longest entry that is read. Source: max_message_size is 16 MiB by default from
-RabbitMQ 4.0 on."""
+"""Bytes of the longest entry that is read. Source: max_message_size is 16 MiB by default since
+RabbitMQ 4.0."""
 LONGEST_BODY = 4 * 1024 * 1024
-"""Bytes of the longest body, or of all edited bodies of a job together, that is kept in one."""
+"""Bytes of the longest body kept in an entry, or of all edited bodies of a job together."""
 
 _ID = re.compile(r"[0-9A-Za-z._:%-]{1,100}")
 _DIGEST_SIZE = 32
 _LONGEST_TEXT = 64 * 1024
 _LARGEST_NUMBER = 2**53
-"""Far more than there are messages; their sums are numbers that SQLite knows."""
+"""Far more than any number of messages; sums of such numbers still fit into SQLite's integers."""
 _DEEPEST = 4
 
 
 class JobStep(StrEnum):
-    """What a job did."""
+    """A step of a job."""
 
     BEGUN = "begun"
-    """It begins; the plan is in its record."""
+    """The job begins; its record has the plan."""
     RESUMED = "resumed"
-    """Somebody has it go on."""
+    """Somebody resumes the job."""
     TAKEN_UP = "taken-up"
-    """It is known what its earlier runs have sent."""
+    """The messages that earlier runs sent have been determined."""
     CANARY = "canary"
-    """Its canary was sent, and is watched."""
+    """The canary was sent, and is being watched."""
     PROGRESS = "progress"
     SENDING = "sending"
     """Messages are about to be handed to the broker."""
     SETTLED = "settled"
-    """These alone are still on their way."""
+    """Only the listed messages are still in flight."""
     ORIGINAL = "original"
     """A message as it was before it was edited."""
     HEARD = "heard"
-    """What subscribers have told of its messages since."""
+    """New reports from subscribers about its messages."""
     STOPPED = "stopped"
-    """By itself."""
+    """The job stopped by itself."""
     ENDED = "ended"
-    """Done, interrupted or failed: its record says which."""
+    """The job is done, interrupted or failed, as its record says."""
     ASKED = "asked"
-    """Somebody asks for the approval of somebody else; the plan is in its record."""
+    """Somebody asks for somebody else's approval; the record has the plan."""
     DECLINED = "declined"
-    """It is not approved."""
+    """The job was not approved."""
     FORGOTTEN = "forgotten"
-    """Somebody says that it is no job that anybody runs."""
+    """Somebody has said that nobody runs this job."""
     STOP = "stop"
-    """Somebody asks whoever runs the job to stop it."""
+    """Somebody asks the job's process to stop it."""
     READ = "read"
-    """Somebody reads the journal: what stands before it was there by then."""
+    """Somebody reads the journal: all entries before this one existed by then."""
     REMARK = "remark"
-    """Somebody has said something of a cause; of no job."""
+    """A note on a cause; belongs to no job."""
 
 
 WITH_RECORD = frozenset(
@@ -92,7 +95,7 @@ WITH_RECORD = frozenset(
         JobStep.FORGOTTEN,
     )
 )
-"""The steps whose entries have the job's record."""
+"""The steps whose entries contain the job's record."""
 WHOLE = frozenset(
     (
         JobStep.BEGUN,
@@ -105,19 +108,21 @@ WHOLE = frozenset(
         JobStep.FORGOTTEN,
     )
 )
-"""The steps whose entries say all that there is to know of a job, its order and what is on its way
-included: whoever finds nothing before them needs nothing else."""
+"""The steps whose entries describe a job completely, with its order and the messages in flight.
+
+A reader needs no earlier entries.
+"""
 _OF_NO_JOB = frozenset((JobStep.READ, JobStep.REMARK))
 _SINCE = {
     **dict.fromkeys((JobStep.ASKED, JobStep.DECLINED, JobStep.REMARK, JobStep.STOP), 2),
     JobStep.FORGOTTEN: 3,
 }
-"""The form that has a step first, if that is not the first one. An older version is told by such an
-entry that it must not run the job."""
+"""The first format that has a step, if it isn't format 1. Such an entry tells older versions that
+they must not run the job."""
 
 
 class Unreadable(ValueError):
-    """This is no entry."""
+    """The text is not a valid entry."""
 
 
 class NewerEntry(ValueError):
@@ -133,9 +138,9 @@ class Original:
     """A message before it was edited, as bytes.
 
     Args:
-        failure_id: its id.
+        failure_id: its failure id.
         queue: the main queue.
-        parts: its exchange, routing key, properties and body; None where they were left out.
+        parts: its exchange, routing key, properties and body; None if they were left out.
     """
 
     failure_id: str
@@ -148,19 +153,19 @@ class JournalEntry:
     """A step of a job.
 
     Args:
-        step: which.
-        job: the job's id; empty where it is about none.
+        step: the kind of step.
+        job: the job's id; empty if the entry belongs to no job.
         who: the operating system's user and its host.
-        user: the broker's user, as the broker vouches for it; empty where it does not.
-        id: the entry's own id: one that is read twice counts once.
-        at: when.
+        user: the broker user, validated by the broker; empty if it isn't.
+        id: the entry's own id: an entry that is read twice counts once.
+        at: when it was written.
         run: the id of the job's run.
-        record: the job then.
-        handed_over: how many messages it had handed to the broker in all.
-        digests: those of messages: about to be sent, or still on their way.
-        told: how much more of each kind of outcome was told, by the names of the record's fields.
-        original: a message as it was.
-        remark: what was said of a cause.
+        record: the job at that time.
+        handed_over: number of messages that the job had handed to the broker in all.
+        digests: the digests of messages that are about to be sent, or still in flight.
+        told: new reports of each outcome, by the names of the record's fields.
+        original: a message before it was edited.
+        remark: a note on a cause.
     """
 
     step: JobStep
@@ -179,11 +184,11 @@ class JournalEntry:
 
     @property
     def by(self) -> str:
-        """Who has written it, in words."""
+        """Who wrote it, as text."""
         return f"{self.who} as {self.user}" if self.user else self.who
 
     def encode(self, *, bodies: bool = True) -> bytes:
-        """It as the body of a message."""
+        """Return the entry as the body of a message."""
         values: dict[str, object] = {
             "format": _SINCE.get(self.step, 1),
             "id": self.id,
@@ -209,7 +214,7 @@ class JournalEntry:
 
     @classmethod
     def decode(cls, body: bytes, user: str = "") -> Self:
-        """The entry in a message's body."""
+        """Read an entry from the body of a message."""
         if len(body) > LONGEST_ENTRY:
             raise Unreadable("too long")
         try:
@@ -227,12 +232,12 @@ class JournalEntry:
         version = values.get("format")
         job = values.get("job", "")
         if type(version) is not int or version < 1:
-            raise Unreadable("no version of a format")
+            raise Unreadable("not a version of a format")
         if version > FORMAT:
             raise NewerEntry(job if isinstance(job, str) and _ID.fullmatch(job) else "")
         step = JobStep(_text(values["step"]))
         if step not in _OF_NO_JOB and not _ID.fullmatch(_text(job)):
-            raise Unreadable("no id of a job")
+            raise Unreadable("not an id of a job")
         record = _record_of(values["record"]) if step in WITH_RECORD else None
         if record is not None and record.id != job:
             raise Unreadable("the record of another job")
@@ -272,7 +277,7 @@ _FLAGS = ("locked", "literal")
 _BELONGS_TO_THE_ORDER = ("order", "exchanges", "plan")
 _LISTS = ("duplicate_ids", "not_sent_ids")
 EDITS_LEFT_OUT = "edits_left_out"
-"""How many edited bodies an order in the shared journal is without."""
+"""The key of the number of edited bodies that an order in the shared journal lacks."""
 
 
 def _record_in_json(job: JobRecord, *, whole: bool, bodies: bool) -> dict[str, object]:
@@ -289,8 +294,7 @@ def _record_in_json(job: JobRecord, *, whole: bool, bodies: bool) -> dict[str, o
 
 
 def _record_of(found: object) -> JobRecord:
-    """A job, each value of which is what it should be: people will be shown them, and may have the
-    job go on."""
+    """Return a record with the type of each value checked: people may see it, or resume the job."""
     values = _mapping(found)
     known: dict[str, Any] = {
         one.name: values[one.name] for one in fields(JobRecord) if one.name in values
@@ -319,8 +323,8 @@ def _record_of(found: object) -> JobRecord:
 
 
 def _check_order(order: Mapping[str, object]) -> None:
-    """Raises Unreadable, or what reading it raises, where an order can't have been written by
-    `Order.as_json`."""
+    """Check that `Order.as_json` can have written an order; raise Unreadable or a parser's error if
+    not."""
     selection = _mapping(order["selection"])
     lists = [selection["groups"], selection.get("digests", []), selection.get("ids", [])]
     texts: list[object] = [one for some in lists for one in _list(some)]
@@ -339,12 +343,12 @@ def _check_order(order: Mapping[str, object]) -> None:
             or isinstance(value, bool)
             or not 0 <= value < _LARGEST_NUMBER
         ):
-            raise Unreadable("an order with something else in place of a number")
+            raise Unreadable("an order whose number is not a number")
     if not isinstance(order.get("via", False), bool):
-        raise Unreadable("an order with something else in place of yes or no")
+        raise Unreadable("an order whose flag is not true or false")
     for edited in edits.values():
         base64.b64decode(cast("str", edited), validate=True)
-    if not selection.get("ids"):  # which are of redrive 0.1: whoever has it go on is told
+    if not selection.get("ids"):  # ids are from redrive 0.1: resuming such a job reports it
         Order.from_json(order)
 
 
@@ -399,12 +403,12 @@ def _digests(found: object) -> tuple[str, ...]:
 
 def _mapping(found: object) -> Mapping[str, object]:
     if not isinstance(found, dict):
-        raise Unreadable("no object")
+        raise Unreadable("not an object")
     return found
 
 
 def _flat(found: object, depth: int = 0) -> None:
-    """Raises Unreadable where values are in one another more deeply than any of ours."""
+    """Check that values are not nested more deeply than any entry of ours."""
     if depth > _DEEPEST:
         raise Unreadable("too deep")
     inner = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
@@ -414,25 +418,25 @@ def _flat(found: object, depth: int = 0) -> None:
 
 def _list(found: object) -> Sequence[object]:
     if not isinstance(found, list):
-        raise Unreadable("no list")
+        raise Unreadable("not a list")
     return found
 
 
 def _text(found: object, longest: int = _LONGEST_TEXT) -> str:
     if not isinstance(found, str) or len(found) > longest:
-        raise Unreadable("no text, or too long")
-    found.encode()  # half a surrogate pair is no text that can be kept
+        raise Unreadable("not a text, or too long")
+    found.encode()  # an unpaired surrogate can't be stored
     return found
 
 
 def _number(found: object) -> int:
     if type(found) is not int or not 0 <= found <= _LARGEST_NUMBER:
-        raise Unreadable("no number")
+        raise Unreadable("not a number")
     return found
 
 
 def _time(found: object) -> datetime:
     time = datetime.fromisoformat(_text(found))
     if time.tzinfo is None:
-        raise Unreadable("a time of no zone")
+        raise Unreadable("a time without a zone")
     return time.astimezone(UTC)

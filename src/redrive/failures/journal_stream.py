@@ -1,9 +1,9 @@
-"""The stream at the broker that a team shares its journal in: appending to it, and reading it.
+"""Append to and read the stream at the broker in which a team shares its journal.
 
-A stream keeps what was read, so each copy of the journal reads from where it was; it has no end
-that could be asked for. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6: the depth that a
-passive declare tells is seconds behind, and a consumer that begins beyond the end gets nothing,
-ever. So whoever reads appends a mark, and reads up to it.
+Entries stay in the stream after they were read, so each copy of the journal continues from its own
+position. There is no reliable way to ask for the end of a stream. Source: measured on RabbitMQ
+3.10.8, 4.0.5 and 4.3.6: the depth that a passive declare returns lags by seconds, and a consumer
+that starts beyond the end never gets anything. Readers therefore append a mark, and read up to it.
 """
 
 import contextlib
@@ -33,27 +33,27 @@ from redrive.topology.model import Queue
 from redrive.topology.names import JOURNAL, job_lock
 
 DEFAULT_MAX_AGE = timedelta(days=365)
-"""How long the broker keeps an entry, unless told otherwise when the stream is declared."""
+"""How long the broker keeps an entry by default. Set when the stream is first declared."""
 
 _MOST_BYTES = 1_000_000_000
-"""Of the stream: whoever may append may not fill the broker's disk."""
+"""Maximum size of the stream in bytes, so that nobody can fill the broker's disk with entries."""
 _SEGMENT_BYTES = 50_000_000
-"""A broker drops what is too old by whole segments, and never the newest. Source:
+"""A broker drops old entries by whole segments, and never the newest one. Source:
 https://www.rabbitmq.com/docs/streams#retention"""
 _OFFSET = "x-stream-offset"
 _PREFETCH = 32
 _ACKED_TOGETHER = 16
 _ANSWERS_WITHIN = 10.0
-"""Seconds that a broker has to answer, or to deliver the next entry."""
+"""Seconds to wait for a broker's answer, or for the next entry."""
 _TAKES_WITHIN = 30.0
-"""Seconds that a broker has to confirm what is appended."""
+"""Seconds to wait for a broker to confirm appended entries."""
 _GLANCE = 0.2
 _MOMENT = 0.05
 _MOST_AT_ONCE = 200
 _QUIET = 1.0
-"""Seconds without an entry after which whoever may append no mark takes it for the end."""
+"""Seconds without an entry that mark the end for readers who may not append a mark."""
 _DIES_WITHIN = 3.0
-"""Seconds that the lock of a process that was killed is waited for."""
+"""Seconds to wait for the lock of a process that was killed."""
 _PERSISTENT = 2
 
 
@@ -62,18 +62,18 @@ class JobLocked(RedriveError):
 
 
 class StreamUnusable(RedriveError):
-    """There is no stream that can be used, whatever the broker can do otherwise."""
+    """The stream can't be used, although the broker may work otherwise."""
 
 
 class Row(NamedTuple):
-    """An entry as it stands in the stream.
+    """An entry in the stream.
 
     Args:
-        offset: where.
-        body: it.
-        message_id: its id, as whoever appended it says.
-        user: the broker's user who appended it, which the broker has checked; empty where nobody
-            says. Source: https://www.rabbitmq.com/docs/validated-user-id
+        offset: its offset in the stream.
+        body: the encoded entry.
+        message_id: its id, as claimed by its author.
+        user: the broker user who appended it, validated by the broker; empty if not given. Source:
+            https://www.rabbitmq.com/docs/validated-user-id
     """
 
     offset: int
@@ -90,20 +90,20 @@ class JournalStream:
         self._max_age = max_age
         self._sending: Sending | None = None
         self.has_lock = False
-        """Whether this has the lock of a job."""
+        """Whether this connection holds a job's lock."""
 
     @property
     def user(self) -> str:
-        """The broker's user; empty where a certificate says who it is."""
+        """The broker user; empty if the user logs in with a certificate."""
         return self._connector.url.username
 
     def exists(self) -> bool:
-        """Whether there is a stream; true, too, where this user may not ask."""
+        """Check whether the stream exists; returns True if this user isn't allowed to ask."""
         with _usable(), declaring(self._connector) as declarer:
             return declarer.may_exist(Queue(JOURNAL))
 
     def declare(self) -> None:
-        """Makes the stream where there is none."""
+        """Create the stream if it doesn't exist."""
         arguments: dict[str, str | int] = {
             "x-queue-type": "stream",
             "x-max-age": f"{int(self._max_age.total_seconds())}s",
@@ -111,19 +111,19 @@ class JournalStream:
             "x-stream-max-segment-size-bytes": _SEGMENT_BYTES,
         }
         with _usable(), declaring(self._connector) as declarer:
-            # One that is there may have another age: its first declaration counts.
+            # An existing stream may have another maximum age: its first declaration counts.
             if not declarer.may_exist(Queue(JOURNAL)):
                 declarer.declare(Queue(JOURNAL, arguments))
 
     def open(self, job: str | None = None) -> None:
-        """Connects, to append."""
+        """Connect for appending, and lock the job if one is given."""
         self.close()
         try:
             self._connect(None if job is None else job_lock(job))
         except PermissionDenied:
             if job is None:
                 raise
-            self._connect(None)  # whoever may not lock it may run it all the same
+            self._connect(None)  # a user who may not lock the job may run it all the same
 
     def _connect(self, lock: str | None) -> None:
         sending = Sending(self._connector, lock=lock)
@@ -140,8 +140,10 @@ class JournalStream:
         self.has_lock = lock is not None
 
     def append(self, entries: Sequence[tuple[str, bytes]]) -> None:
-        """Appends entries, each with its id, in their order; the stream has them when this returns.
-        One that the connection was lost over is appended again, and may then be there twice."""
+        """Append entries, each with its id, in order, and wait until the stream has them.
+
+        Entries in flight when the connection is lost are appended again, and may then exist twice.
+        """
         if self._sending is None:
             self.open()
         assert self._sending is not None
@@ -176,12 +178,12 @@ class JournalStream:
         ).encode()
 
     def is_locked(self, job: str) -> bool:
-        """Whether somebody runs a job."""
+        """Check whether somebody runs a job."""
         with declaring(self._connector) as declarer:
             return declarer.is_locked(job_lock(job))
 
     def read(self, start: int | None, mark: str) -> Iterator[Row]:
-        """What is in the stream, up to a mark."""
+        """Iterate over the entries of the stream up to a mark."""
         with (
             _usable(),
             StreamReader(self._connector, "first" if start is None else start) as reader,
@@ -198,12 +200,11 @@ class JournalStream:
                 )
 
     def follow(self) -> "StreamReader":
-        """What is appended from about now on, for whoever asks for it now and then and closes
-        this."""
+        """Return a reader of the entries appended from about now on; the caller closes it."""
         return StreamReader(self._connector, "last").__enter__()
 
     def close(self) -> None:
-        """Disconnects; the lock is free then."""
+        """Disconnect, which releases the lock."""
         if self._sending is not None:
             self._sending.__exit__(None, None, None)
         self._sending = None
@@ -212,8 +213,7 @@ class JournalStream:
 
 @contextlib.contextmanager
 def _usable() -> Iterator[None]:
-    """Turns what is wrong with the stream into an error of its own: whoever asked for a job is not
-    to blame for it."""
+    """Turn errors of the stream into StreamUnusable: the user's request didn't cause them."""
     try:
         yield
     except (ConfigurationError, TopologyMismatch) as error:
@@ -221,7 +221,7 @@ def _usable() -> Iterator[None]:
 
 
 class _Confirms:
-    """Waits for the confirms of what was sent together."""
+    """Waits for the confirms of messages sent together."""
 
     def __init__(self, ids: Collection[str]) -> None:
         self._left = len(ids)
@@ -229,10 +229,11 @@ class _Confirms:
         self._lost: BrokerUnavailable | None = None
         self._changed = threading.Condition()
         self.cut_off: list[str] = []
-        """Of which it is not known whether the stream has them: their connection was lost."""
+        """Ids of messages that the stream may or may not have, because their connection was lost.
+        """
 
     def settled(self, outgoing: Outgoing, error: RedriveError | None) -> None:
-        """One is confirmed, or was not; on the I/O thread."""
+        """Record that a message was confirmed, or failed. Called on the I/O thread."""
         with self._changed:
             self._left -= 1
             if isinstance(error, BrokerUnavailable):
@@ -244,7 +245,7 @@ class _Confirms:
                 self._changed.notify_all()
 
     def wait(self, sending: Sending, deadline: float) -> None:
-        """Waits for all, until a moment of the monotonic clock."""
+        """Wait for all confirms, until a time of the monotonic clock."""
         with self._changed:
             while self._left and time.monotonic() < deadline and not sending.blocked:
                 self._changed.wait(_GLANCE)
@@ -255,7 +256,7 @@ class _Confirms:
             if self._left:
                 reason = sending.blocked or f"it confirmed nothing within {_TAKES_WITHIN:g} s"
                 raise BrokerUnavailable(
-                    "the journal's broker", f"it takes no messages: {reason}", "See its log."
+                    "the journal's broker", f"it accepts no messages: {reason}", "See its log."
                 )
 
 
@@ -271,7 +272,7 @@ class StreamReader:
         self._taken = 0
 
     def next(self, patience: float) -> Row | None:
-        """The next entry; None where none comes for so many seconds."""
+        """Return the next entry, or None if none arrives within `patience` seconds."""
         try:
             found = self._inbox.get(timeout=patience)
         except Empty:
@@ -285,7 +286,7 @@ class StreamReader:
         return found
 
     def come(self) -> Iterator[Row]:
-        """What has come by now."""
+        """Iterate over the entries that have arrived by now."""
         for _ in range(_MOST_AT_ONCE):
             row = self.next(_MOMENT)
             if row is None:
@@ -293,7 +294,6 @@ class StreamReader:
             yield row
 
     def close(self) -> None:
-        """Disconnects."""
         self._link.close()
 
     def __enter__(self) -> Self:
@@ -306,7 +306,7 @@ class StreamReader:
     # --- on the I/O thread ------------------------------------------------------------------------
 
     def connected(self, connection: Wire) -> None:
-        """The link is up: consume."""
+        """Start consuming when the link is up."""
         self._connection = connection
         events = ChannelEvents(
             self._received, _no_returns, _no_confirms, self._refused, self._cancelled
@@ -314,16 +314,16 @@ class StreamReader:
         connection.open_channel(events, self._opened)
 
     def disconnected(self, error: RedriveError) -> None:
-        """The link is down: whoever reads may begin again."""
+        """Pass the error on to the reader when the link is down."""
         self._connection = None
         self._inbox.put(error)
 
     def gave_up(self, error: RedriveError) -> None:
-        """There is no link."""
+        """Pass the error on to the reader when no link can be made."""
         self._inbox.put(error)
 
     def ended(self) -> None:
-        """The I/O thread ends."""
+        """Do nothing when the I/O thread ends."""
 
     def _opened(self, channel: Channel) -> None:
         self._number = channel.number
@@ -332,7 +332,7 @@ class StreamReader:
 
     def _ack(self, tag: int) -> None:
         if self._connection is not None:
-            # What is acked is not gone, as from a queue: the broker may send as many more.
+            # Acks don't remove entries from a stream: they let the broker send more.
             self._connection.write(ack_frame(self._number, tag, multiple=True))
 
     def _received(self, received: Received) -> None:
@@ -341,7 +341,7 @@ class StreamReader:
         if type(offset) is not int:
             self._inbox.put(
                 ConfigurationError(
-                    f"the queue {JOURNAL!r} is no stream",
+                    f"the queue {JOURNAL!r} is not a stream",
                     "It is not redrive's: delete it, or use another virtual host.",
                 )
             )
@@ -357,8 +357,8 @@ class StreamReader:
 
 
 def _no_returns(_: Returned) -> None:
-    """Nothing is published on a reading channel."""
+    """Ignore returns: nothing is published on a reading channel."""
 
 
 def _no_confirms(_: int, __: bool, ___: bool) -> None:
-    """Nothing is published on a reading channel."""
+    """Ignore confirms: nothing is published on a reading channel."""

@@ -1,4 +1,4 @@
-"""The tables of the local journal, and what an entry of the shared one changes in them."""
+"""The tables of the local journal, and how entries of the shared journal change them."""
 
 import contextlib
 import json
@@ -14,11 +14,13 @@ from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
 
 VERSION = 4
-"""The version of the file; 0 is that of redrive 0.1 and 0.2, which has the first four tables, 2
-that of versions which know no job that waits for approval, and 3 that of versions which find jobs
-by reading all of them."""
+"""The version of the file.
+
+Version 0 is that of redrive 0.1 and 0.2, which has the first four tables. Version 2 doesn't know
+jobs that wait for approval. Version 3 finds jobs by reading all of them.
+"""
 MOST_JOBS = 10_000
-"""Of a place that are kept; of older ones those that still run or wait."""
+"""Number of jobs kept; the oldest are dropped first, but those that run or wait last."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS job (id TEXT PRIMARY KEY, begun_at TEXT NOT NULL, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS handed_over (job TEXT PRIMARY KEY, messages INTEGER NOT NULL);
@@ -30,43 +32,42 @@ CREATE TABLE IF NOT EXISTS original (
     exchange BLOB NOT NULL, routing_key BLOB NOT NULL,
     properties BLOB NOT NULL, body BLOB NOT NULL
 );
--- How far the stream of a broker and virtual host was read.
+-- Position up to which the stream of a broker and virtual host was read.
 CREATE TABLE IF NOT EXISTS place (
     name TEXT PRIMARY KEY, position INTEGER, entry BLOB, format INTEGER NOT NULL,
     unreadable INTEGER NOT NULL, newer INTEGER NOT NULL
 );
--- Which jobs are in which stream.
+-- Jobs by the stream that has them.
 CREATE TABLE IF NOT EXISTS known_at (
     job TEXT, place TEXT, PRIMARY KEY (job, place)
 ) WITHOUT ROWID;
--- Which entries have been counted.
+-- Entries that have been counted.
 CREATE TABLE IF NOT EXISTS seen (id BLOB PRIMARY KEY) WITHOUT ROWID;
--- Entries of this file's own that were not read back yet; with their body until they are in the
--- stream.
+-- Entries written here that were not read back yet; with their body until they are in the stream.
 CREATE TABLE IF NOT EXISTS own (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB UNIQUE NOT NULL, place TEXT NOT NULL,
     job TEXT NOT NULL, body BLOB
 );
--- Who ran a job when somebody else said that they resume it.
+-- Who ran a job when somebody else claimed to resume it.
 CREATE TABLE IF NOT EXISTS run_before (job TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
--- Jobs that a newer version has written something of.
+-- Jobs that a newer version has written about.
 CREATE TABLE IF NOT EXISTS newer (job TEXT PRIMARY KEY);
--- What was said of causes at which broker and virtual host.
+-- Notes on causes, by broker and virtual host.
 CREATE TABLE IF NOT EXISTS remark (
     id TEXT PRIMARY KEY, place TEXT NOT NULL, at TEXT NOT NULL, who TEXT NOT NULL,
     user TEXT NOT NULL, remark TEXT NOT NULL
 );
--- Runs of jobs that somebody has asked to be stopped, and who.
+-- Runs of jobs that somebody has asked to stop.
 CREATE TABLE IF NOT EXISTS stop (run TEXT PRIMARY KEY, by TEXT NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS job_by_time ON job (begun_at);
 CREATE INDEX IF NOT EXISTS job_by_state ON job (json_extract(record, '$.state'), begun_at);
--- Originals that are elsewhere only.
+-- Originals that are missing here.
 CREATE TABLE IF NOT EXISTS left_out (job TEXT NOT NULL, who TEXT NOT NULL);
 """
 NEVER_FORGOTTEN = frozenset((State.ASKED, State.DECLINED, State.DONE))
-"""What is declined instead, or is history."""
+"""Waiting jobs are declined instead; the others are history."""
 _OF_A_RUN = (WHOLE - {JobStep.DECLINED, JobStep.FORGOTTEN}) | {JobStep.SETTLED, JobStep.SENDING}
-"""The steps whose entries say what is on its way."""
+"""The steps whose entries list the messages in flight."""
 _OF_ONE_RUN = frozenset(
     (
         JobStep.TAKEN_UP,
@@ -78,24 +79,24 @@ _OF_ONE_RUN = frozenset(
         JobStep.ENDED,
     )
 )
-"""The steps that only whoever runs a job can write."""
+"""The steps that only the job's own process can write."""
 _ADDITIVE = frozenset((JobStep.HEARD, JobStep.ORIGINAL, JobStep.STOP))
-"""The steps whose entries may be counted once only, and in any order."""
+"""The steps whose entries must count only once, but in any order."""
 
 
 def drop_run_before(sqlite: sqlite3.Connection, job_id: str) -> None:
-    """Forget who ran a job before somebody else said that they resume it."""
+    """Delete the record of who ran a job before somebody else claimed to resume it."""
     sqlite.execute("DELETE FROM run_before WHERE job = ?", (job_id,))
 
 
 def run_before(sqlite: sqlite3.Connection, job_id: str) -> JobRecord | None:
-    """Return the record of whoever ran a job when somebody else said that they resume it."""
+    """Return the record of who ran a job before somebody else claimed to resume it."""
     row = sqlite.execute("SELECT record FROM run_before WHERE job = ?", (job_id,)).fetchone()
     return None if row is None else JobRecord.from_json(json.loads(row[0]))
 
 
 def put(sqlite: sqlite3.Connection, job: JobRecord) -> None:
-    """Writes a job's record."""
+    """Write a job's record."""
     sqlite.execute(
         "INSERT INTO job VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
         (job.id, job.begun_at.isoformat(), json.dumps(job.as_json())),
@@ -103,7 +104,7 @@ def put(sqlite: sqlite3.Connection, job: JobRecord) -> None:
 
 
 def found(sqlite: sqlite3.Connection, job_id: str) -> JobRecord | None:
-    """A job's record; None where there is none."""
+    """Return a job's record, or None if there is none."""
     row = sqlite.execute("SELECT record FROM job WHERE id = ?", (job_id,)).fetchone()
     return None if row is None else JobRecord.from_json(json.loads(row[0]))
 
@@ -117,7 +118,7 @@ def jobs(
     kind: str | None = None,
     state: State | None = None,
 ) -> list[JobRecord]:
-    """The jobs that were not forgotten, the latest first."""
+    """Return the jobs that were not forgotten, the latest first."""
     conditions = {
         "json_extract(record, '$.queue') = ?": queue,
         "json_extract(record, '$.kind') = ?": kind,
@@ -134,7 +135,7 @@ def jobs(
 
 
 def count(sqlite: sqlite3.Connection, place: str | None) -> int:
-    """How many jobs there are that were not forgotten; of a place, or of all."""
+    """Count the jobs that were not forgotten, at one place or at all."""
     (number,) = sqlite.execute(
         "SELECT count(*) FROM job WHERE json_extract(record, '$.state') <> ? AND "
         "(?2 IS NULL OR EXISTS (SELECT 1 FROM known_at WHERE job = job.id AND place = ?2))",
@@ -144,7 +145,7 @@ def count(sqlite: sqlite3.Connection, place: str | None) -> int:
 
 
 def place_jobs(sqlite: sqlite3.Connection, place_of: Callable[[str], str]) -> None:
-    """Notes at which place the jobs are that versions before 4 have only written the broker of."""
+    """Record the places of jobs from versions before 4, which recorded only the broker."""
     rows = sqlite.execute(
         "SELECT id, json_extract(record, '$.broker') FROM job "
         "WHERE id NOT IN (SELECT job FROM known_at)"
@@ -156,7 +157,7 @@ def place_jobs(sqlite: sqlite3.Connection, place_of: Callable[[str], str]) -> No
 
 
 def leave_asked(sqlite: sqlite3.Connection, place: str) -> None:
-    """Note that the jobs which wait for approval are not known to be at a place any more."""
+    """Record that jobs waiting for approval are no longer known to be at a place."""
     sqlite.execute(
         "DELETE FROM known_at WHERE place = ? AND job IN "
         "(SELECT id FROM job WHERE json_extract(record, '$.state') = ?)",
@@ -165,10 +166,10 @@ def leave_asked(sqlite: sqlite3.Connection, place: str) -> None:
 
 
 def shrink(sqlite: sqlite3.Connection) -> bool:
-    """Drop jobs where there are too many; return whether there were.
+    """Drop jobs if there are too many; return whether any were dropped.
 
-    It drops those of whoever has the most, so that nobody's jobs are pushed out by another's: the
-    oldest, and last those that run or wait.
+    Jobs of the user with the most jobs go first, so that nobody's jobs are pushed out by others'.
+    Of a user's jobs, the oldest go first, and those that run or wait go last.
     """
     old = [
         id_
@@ -187,13 +188,13 @@ def shrink(sqlite: sqlite3.Connection) -> bool:
 
 
 def handed_over(sqlite: sqlite3.Connection, job_id: str) -> int:
-    """How many messages a job has handed to the broker in all."""
+    """Return how many messages a job has handed to the broker in all."""
     row = sqlite.execute("SELECT messages FROM handed_over WHERE job = ?", (job_id,)).fetchone()
     return int(row[0]) if row else 0
 
 
 def set_handed_over(sqlite: sqlite3.Connection, job_id: str, messages: int) -> None:
-    """Writes how many messages a job has handed to the broker in all."""
+    """Write how many messages a job has handed to the broker in all."""
     sqlite.execute(
         "INSERT INTO handed_over VALUES (?, ?) ON CONFLICT (job) DO UPDATE SET messages = "
         "excluded.messages",
@@ -202,7 +203,7 @@ def set_handed_over(sqlite: sqlite3.Connection, job_id: str, messages: int) -> N
 
 
 def under_way(sqlite: sqlite3.Connection, job_id: str) -> Iterable[str]:
-    """The digests of a job's messages that are not known to be settled."""
+    """Iterate over the digests of a job's messages that are not known to be settled."""
     for (digest,) in sqlite.execute(
         "SELECT failure_id FROM under_way WHERE job = ? ORDER BY failure_id", (job_id,)
     ):
@@ -210,25 +211,25 @@ def under_way(sqlite: sqlite3.Connection, job_id: str) -> Iterable[str]:
 
 
 def add_under_way(sqlite: sqlite3.Connection, job_id: str, digests: Iterable[str]) -> int:
-    """Notes messages that are on their way; how many of them were not noted yet."""
+    """Record messages in flight; return how many of them were new."""
     return sqlite.executemany(
         "INSERT OR IGNORE INTO under_way VALUES (?, ?)", ((job_id, one) for one in digests)
     ).rowcount
 
 
 def put_stop(sqlite: sqlite3.Connection, run: str, by: str) -> None:
-    """Writes that somebody asks a run of a job to be stopped; whoever was first is kept."""
+    """Record a request to stop a run; the first requester is kept."""
     sqlite.execute("INSERT OR IGNORE INTO stop VALUES (?, ?)", (run, by))
 
 
 def stop_asked_by(sqlite: sqlite3.Connection, run: str) -> str:
-    """Who has asked a run of a job to be stopped; empty for nobody."""
+    """Return who has asked to stop a run; empty if nobody has."""
     row = sqlite.execute("SELECT by FROM stop WHERE run = ?", (run,)).fetchone()
     return "" if row is None else str(row[0])
 
 
 def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseNote) -> None:
-    """Writes what was said of a cause at a place; once."""
+    """Record a note on a cause at a place, once."""
     sqlite.execute(
         "INSERT OR IGNORE INTO remark VALUES (?, ?, ?, ?, ?, ?)",
         (
@@ -243,7 +244,7 @@ def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseNote) -> Non
 
 
 def remarks(sqlite: sqlite3.Connection, place: str) -> Iterable[CauseNote]:
-    """What was said of causes at a place; what can't be read is left out."""
+    """Iterate over the notes on causes at a place, skipping unreadable ones."""
     for id_, at, who, user, remark in sqlite.execute(
         "SELECT id, at, who, user, remark FROM remark WHERE place = ?", (place,)
     ):
@@ -254,24 +255,26 @@ def remarks(sqlite: sqlite3.Connection, place: str) -> Iterable[CauseNote]:
 
 
 def is_new(sqlite: sqlite3.Connection, id_: bytes) -> bool:
-    """Whether an entry is seen for the first time; it is not from now on."""
+    """Check whether an entry is seen for the first time, and remember it."""
     return sqlite.execute("INSERT OR IGNORE INTO seen VALUES (?)", (id_,)).rowcount == 1
 
 
 def is_additive(entry: JournalEntry) -> bool:
-    """Whether an entry may stand anywhere among the others of its job."""
+    """Check whether an entry may stand anywhere among the entries of its job."""
     return entry.step in _ADDITIVE or entry.step in (JobStep.READ, JobStep.REMARK)
 
 
 def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
-    """Do to the tables what an entry says. Each but an additive one may be done again: it says
-    how things stand, not what is to be added."""
+    """Apply an entry to the tables.
+
+    Entries other than additive ones may be applied again: they describe a state, not a change.
+    """
     known = found(sqlite, entry.job)
     if known is not None and not _may_follow(entry, known):
         known = run_before(sqlite, entry.job)
         if known is None or not _is_of_run(entry, known):
             return
-        # Who ran it still does: nobody can have resumed it.
+        # The earlier process still runs the job: nobody can have resumed it.
         put(sqlite, known)
         drop_run_before(sqlite, entry.job)
     if known is not None and _displaces(entry, known):
@@ -288,7 +291,7 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
         if entry.step is not JobStep.SENDING:
             sqlite.execute("DELETE FROM under_way WHERE job = ?", (entry.job,))
         add_under_way(sqlite, entry.job, entry.digests)
-        # What was settled is never sent again, whatever is said of the job later.
+        # A settled message is never sent again, whatever later entries say.
         least = settled + _count_under_way(sqlite, entry.job)
         set_handed_over(sqlite, entry.job, max(entry.handed_over, least))
     if entry.original is not None:
@@ -296,7 +299,7 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
 
 
 def _settled(sqlite: sqlite3.Connection, job_id: str) -> int:
-    """How many messages a job has handed to the broker that are known to be settled."""
+    """Return how many messages handed to the broker are known to be settled."""
     return max(0, handed_over(sqlite, job_id) - _count_under_way(sqlite, job_id))
 
 
@@ -306,11 +309,11 @@ def _count_under_way(sqlite: sqlite3.Connection, job_id: str) -> int:
 
 
 def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
-    """Whether an entry counts, by what is known of its job.
+    """Check whether an entry is valid after what is known about its job.
 
-    A job that waits for an approval can be approved or declined, and nothing else. One that was
-    declined or is done stays so; one that was forgotten, unless whoever runs it goes on. Of a run
-    only whoever runs it can tell, and not late, when another run has begun.
+    A job that waits for approval can only be approved or declined. A declined or finished job stays
+    so; a forgotten one does too, unless its process continues it. Only the process of a run can
+    report about that run, and not after another run has begun.
     """
     match entry.step:
         case JobStep.ASKED:
@@ -344,7 +347,7 @@ def _is_of_run(entry: JournalEntry, known: JobRecord) -> bool:
 
 
 def _displaces(entry: JournalEntry, known: JobRecord) -> bool:
-    """Return whether an entry says that somebody else runs a job than who was known to."""
+    """Check whether an entry replaces the known user of a running job with another one."""
     return (
         entry.step in (JobStep.BEGUN, JobStep.RESUMED)
         and known.state is State.RUNNING
@@ -353,13 +356,13 @@ def _displaces(entry: JournalEntry, known: JobRecord) -> bool:
 
 
 def is_superseded(sqlite: sqlite3.Connection, entry: JournalEntry) -> bool:
-    """Return whether an entry is of a run of a job after which another one has begun."""
+    """Check whether an entry belongs to a run after which another run has begun."""
     known = found(sqlite, entry.job)
     return known is not None and entry.step in _OF_ONE_RUN and not _is_of_run(entry, known)
 
 
 def wait_again(sqlite: sqlite3.Connection, asked: JournalEntry) -> None:
-    """Take a job back to where it waited for an approval, as the entry says that asked for it."""
+    """Return a job to waiting for approval, as described by the entry that asked for it."""
     known = found(sqlite, asked.job)
     is_the_asker = known is not None and asked.user and asked.by in (known.by, known.asked_by)
     if known is not None and is_the_asker:
@@ -392,7 +395,7 @@ _STATES = {
 
 
 def _state_after(step: JobStep, said: State) -> State:
-    """Where a job stands after a step, whatever its record says; of one that has ended, how."""
+    """Return a job's state after a step, ignoring its record except for how it ended."""
     if step is JobStep.ENDED and said not in (State.DONE, State.FAILED):
         return State.INTERRUPTED
     return _STATES.get(step, said)
@@ -415,7 +418,7 @@ def _apply_record(
         put(sqlite, replace(here, sent=max(known.sent, record.sent)))
         return
     if entry.step in (JobStep.DECLINED, JobStep.FORGOTTEN):
-        # Somebody else than who has asked for it, or runs it.
+        # The author is not the one who asked for the job, or runs it.
         why = record.problem.partition(": ")[2]
         problem = f"{record.state.value} by {entry.by}{f': {why}' if why else ''}"
         changed_at = record.changed_at
@@ -424,7 +427,7 @@ def _apply_record(
     record = record.with_known_of(known).with_order_of(known)
     record = replace(record, sent=max(record.sent, min(known.sent, settled)))
     if known.state is State.ASKED and entry.step is JobStep.RESUMED:
-        # Who has asked, and who has approved, is what the broker vouches for.
+        # The identities of requester and approver come from the broker.
         record = replace(record, asked_by=known.by, approved_by=record.by)
     if entry.step not in WHOLE:
         ids = {name: getattr(known, name) for name in ("duplicate_ids", "not_sent_ids")}

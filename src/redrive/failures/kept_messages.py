@@ -1,5 +1,4 @@
-"""Messages of a look that has ended, which can be asked without looking at their queue again, and
-without making each of them anew."""
+"""Messages of a finished look, answering questions without another scan or parsing each message."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -22,26 +21,28 @@ if TYPE_CHECKING:
     from redrive.failures.database import Database
 
 _AT_A_TIME = 250
-"""Messages between two tellings of how far it is."""
+"""Messages between two progress reports."""
 
 
 class IndexUnusable(RedriveError):
-    """What the index knows can't answer this: it is damaged, another version's, or lacks a body
-    that was too large. The queue itself has to be looked at."""
+    """The index can't answer; the queue itself must be scanned.
+
+    The index is damaged, comes from another version, or lacks a body that was too large.
+    """
 
 
 class BodyNotKept(IndexUnusable):
-    """A body is asked for that was too large to be kept. A new look would not keep it either."""
+    """A requested body was too large to be kept. A new look would not keep it either."""
 
 
 class Neighbours(NamedTuple):
-    """The messages next to one, among those of its cause.
+    """The neighbours of a message among the messages with the same cause.
 
     Args:
-        former: the failure id of the one before it; empty if there is none.
-        later: that of the one behind it.
-        number: which of them it is.
-        among: how many they are; 0 if it is not known.
+        former: the failure id of the message before it; empty if there is none.
+        later: the failure id of the message after it; empty if there is none.
+        number: the message's position among them.
+        among: how many there are; 0 if unknown.
     """
 
     former: str = ""
@@ -51,12 +52,12 @@ class Neighbours(NamedTuple):
 
 
 class CauseHistory(NamedTuple):
-    """What the messages of a cause have behind them.
+    """The history of the messages with the same cause.
 
     Args:
-        hosts: the hosts that have set them aside.
-        requeued: how many of them were requeued before.
-        most: how often one of them was, at most.
+        hosts: the hosts that set them aside.
+        requeued: number of messages that were requeued before.
+        most: the highest number of requeues of one message.
     """
 
     hosts: list[str]
@@ -65,11 +66,12 @@ class CauseHistory(NamedTuple):
 
 
 class ValueCounts(NamedTuple):
-    """How many messages have which value.
+    """Numbers of messages by value.
 
     Args:
-        values: the most frequent values, each with how many have it; None where they have none.
-        different: how many different values there are.
+        values: the most frequent values, each with its number of messages; the value is None for
+            messages without one.
+        different: number of different values.
     """
 
     values: list[tuple[str | None, int]]
@@ -77,18 +79,19 @@ class ValueCounts(NamedTuple):
 
 
 class PlanCounts(NamedTuple):
-    """What a requeue of messages would do, as far as it can be said without making each of them.
+    """What a requeue of messages would do, computed without parsing each message.
 
     Args:
-        going: how many go.
-        too_often: how many stay because they were requeued too often.
-        groups: how many of each cause go.
-        routes: which way how many of those go that were not requeued too often, or why they stay.
-        arrivals: by which exchanges and keys they came to where they are.
-        first: the first few.
-        sharing: those whose failure id others may have, too.
-        retries: the most retries that one of them had.
-        retried_for: the longest that one of them was retried, in whole seconds.
+        going: number of messages that would be sent.
+        too_often: number of messages that stay because they were requeued too often.
+        groups: number of messages that would be sent, by cause.
+        routes: number of messages by route, or by the reason to stay, without those requeued too
+            often.
+        arrivals: the exchanges and keys by which the messages arrived where they are.
+        first: the first few messages.
+        sharing: messages whose failure id may not be unique.
+        retries: the most retries of one message.
+        retried_for: the longest time that one message was retried, in whole seconds.
     """
 
     going: int
@@ -103,68 +106,68 @@ class PlanCounts(NamedTuple):
 
 
 class KeptMessages(ABC, Iterator[FailedMessage]):
-    """Messages of a former look, from the oldest on.
+    """Messages of an earlier look, oldest first.
 
-    Whatever is asked of them raises IndexUnusable where they can't answer it.
+    Every method raises IndexUnusable if the index can't answer.
     """
 
     def check(self, filter_: Filter) -> None:
-        """Check that a filter may be asked of them."""
+        """Check that these messages can answer a filter."""
 
     @abstractmethod
     def matching(self, filter_: Filter) -> "KeptMessages":
-        """Those that a filter without a function and without digests means.
+        """Return the messages that match a filter without a function and without digests.
 
-        Raises (when they are asked):
-            ConfigurationError: the filter can't be said of one of them.
+        Raises (on iteration):
+            ConfigurationError: the filter can't be evaluated for a message.
         """
 
     @abstractmethod
     def count(self) -> int:
-        """How many they are."""
+        """Count the messages."""
 
     @abstractmethod
     def first(self, limit: int, *, newest: bool, skip: int = 0) -> list[FailedMessage]:
-        """The oldest ones, behind those that are skipped; or those that failed last, newest first,
-        and those without a time last."""
+        """Return the oldest messages after the skipped ones, or the newest by failure time.
+
+        With `newest`, messages without a time come last.
+        """
 
     @abstractmethod
     def named(self, id_: str) -> Iterator[FailedMessage]:
-        """Those that an id may stand for, and perhaps others."""
+        """Return the messages that an id may stand for, and perhaps others."""
 
     @abstractmethod
     def around(self, failure_id: str, group_id: str) -> Neighbours:
-        """The messages next to one, among all of a cause."""
+        """Return the neighbours of a message among all with its cause."""
 
     @abstractmethod
     def groups(self, by: Column) -> Groups:
-        """Groups of them by a column."""
+        """Group the messages by a column."""
 
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """How many of them each cause has, by the id of its group."""
+        """Count the messages of each cause, by the id of its group."""
 
     @abstractmethod
     def counted_by(self, expression: str, most: int) -> ValueCounts:
-        """The most frequent values of an expression of the filter language whose value is a
-        text."""
+        """Return the most frequent values of a filter expression that yields text."""
 
     @abstractmethod
     def trips(self) -> dict[str, CauseHistory]:
-        """What the messages of each cause have behind them, by the id of its group."""
+        """Return the history of each cause's messages, by the id of its group."""
 
     @abstractmethod
     def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
-        """What a requeue of them would do."""
+        """Return what a requeue of the messages would do."""
 
     @abstractmethod
     def database(self, columns: Sequence[Column]) -> "Database":
-        """A database whose table `failed` has these columns of them, and which reaches nothing
-        else."""
+        """Return a sandboxed database whose table `failed` holds these columns of the messages."""
 
 
 def matching(messages: Iterator[FailedMessage], open_filter: OpenFilter) -> Iterator[FailedMessage]:
-    """Those of the messages that a filter means; kept ones are not made for it."""
+    """Return the messages that match a filter, without parsing kept messages if possible."""
     asked = open_filter.filter
     if isinstance(messages, KeptMessages):
         messages.check(asked)
@@ -183,7 +186,7 @@ def grouped(
     by: Column,
     on_progress: Callable[[Groups], object] = lambda _: None,
 ) -> Groups:
-    """Groups of the messages by a column."""
+    """Group the messages by a column."""
     if isinstance(messages, KeptMessages):
         return messages.groups(by)
     groups = Groups(by)

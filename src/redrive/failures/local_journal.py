@@ -1,8 +1,7 @@
-"""What was done with failed messages, by whom, when and why: a file in the user's state directory
-that outlives every process.
+"""Who did what with failed messages, when and why: a file in the user's state directory.
 
-It is whole by itself. Where the broker keeps the journal that a team shares, it is that one's copy
-(`failures.journal`), and can be made again from it.
+The file outlives every process and is complete by itself. If the broker keeps a journal shared by a
+team, this file is a copy of it (`failures.journal`), and can be rebuilt from it.
 """
 
 import contextlib
@@ -39,18 +38,19 @@ from redrive.topology.headers import Delivery
 from redrive.topology.outcome_events import Outcomes
 
 _PATIENCE = 10.0
-"""Seconds for which another process may keep the journal locked."""
+"""Seconds to wait while another process has the journal locked."""
 _SILENT = timedelta(minutes=5)
-"""After which a job on another machine that has no lock at the broker is taken for interrupted."""
+"""Silence after which a job on another machine, without a lock at the broker, counts as
+interrupted."""
 _LEAST_ROOM = 256 * 1024
-"""Bytes that SQLite needs beside the file, and some more."""
+"""Bytes that SQLite needs beside the file, plus a reserve."""
 _NAME = "journal.sqlite3"
 _WHOLE_ID = 36
-"""Characters of a UUID."""
+"""Length of a UUID in characters."""
 _OURS_ALONE = 0o600
 _DIGEST = re.compile("[0-9a-f]{64}")
 _making = threading.Lock()
-"""Held while a file is made: until it is closed again, nobody here connects to it."""
+"""Held while a file is created: until it is closed again, no thread here connects to it."""
 _TOLD = ("handled", "failed_told", "retrying_told", "retried_told")
 
 
@@ -59,12 +59,12 @@ class JournalUnusable(ConfigurationError):
 
 
 def default_path() -> Path:
-    """Where the journal is unless told otherwise: the user's state directory."""
+    """Return the journal's default path, in the user's state directory."""
     return state_folder() / _NAME
 
 
 def is_running(job: JobRecord) -> ConfigurationError:
-    """The error that somebody runs a job already: who, and since when."""
+    """Return an error that says who already runs a job, and since when."""
     by = f", by {job.who}{f' as {job.user}' if job.user else ''}" if job.who else ""
     since = f", since {job.since}" if job.since else ""
     return ConfigurationError(
@@ -73,7 +73,7 @@ def is_running(job: JobRecord) -> ConfigurationError:
 
 
 class LocalJournal:
-    """The journal in one file; a context manager. Several processes may use it at a time.
+    """A journal in one file; a context manager. Several processes may use it at a time.
 
     Args:
         path: the file; None for the one in the user's state directory.
@@ -83,11 +83,11 @@ class LocalJournal:
     """
 
     is_kept = True
-    """Whether a job can be asked for later."""
+    """Whether jobs can be looked up later."""
     place = ""
-    """The broker's address and virtual host, where they are known."""
+    """The broker's address and virtual host, if known."""
     program = ""
-    """What a job that is begun with it says that it was begun by."""
+    """The name that jobs record as the program that began them."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
@@ -101,7 +101,7 @@ class LocalJournal:
             except (OSError, sqlite3.Error) as error:
                 if not self._lacks_room(error):
                     raise
-                # What there is can be read all the same, and nothing is written down.
+                # The journal can still be read, but nothing is recorded.
                 self._no_room = str(error)
                 self._sqlite = self._prepared(self._copied())
 
@@ -120,16 +120,16 @@ class LocalJournal:
 
     def _opened(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Bodies may be in it: nobody else is to read them, also where the file was there with
-        # other rights.
+        # The file may hold bodies: nobody else may read them, even if the file existed with other
+        # permissions.
         _make_private(self.path)
         found = sqlite3.connect(
             self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
         )
         try:
             found.execute("PRAGMA journal_mode = WAL")
-            # What is written survives this process, however it ends; waiting for the disk would
-            # cost more than the messages.
+            # Commits survive this process, however it ends; waiting for the disk would cost more
+            # than the messages.
             found.execute("PRAGMA synchronous = NORMAL")
         except BaseException:
             found.close()
@@ -137,7 +137,7 @@ class LocalJournal:
         return found
 
     def _copied(self) -> sqlite3.Connection:
-        """A copy of the file in memory."""
+        """Return a copy of the file in memory."""
         copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         with (
             contextlib.suppress(sqlite3.Error),
@@ -145,11 +145,12 @@ class LocalJournal:
         ):
             file.backup(copy)
             return copy
-        # It needs files beside it that are not there, so this process has it open nowhere, and may
-        # read it itself: see _make_private.
+        # The file needs others beside it that are missing, so this process doesn't have it open and
+        # may read it directly: see _make_private.
         data = bytearray(self.path.read_bytes() if self.path.exists() else b"")
         if data:
             # As if it had no log beside it. Source:
+            # Mark it as having no log beside it. Source:
             # https://www.sqlite.org/fileformat2.html#file_format_version_numbers
             data[18:20] = b"\x01\x01"
             copy.deserialize(bytes(data))
@@ -163,7 +164,7 @@ class LocalJournal:
             )
 
     def begin(self, job: JobRecord) -> JobRecord:
-        """Writes down a job that begins, or is taken up again; returns it with who runs it.
+        """Record a job that begins or is resumed; return it with who runs it.
 
         Raises:
             ConfigurationError: a process still runs it, or it is not approved.
@@ -192,15 +193,15 @@ class LocalJournal:
         return begun
 
     def signed(self, job: JobRecord) -> JobRecord:
-        """A job as whoever has this journal open would sign it."""
+        """Return a job signed by the user of this journal."""
         return self._signed(replace(job, who=whoami()))
 
     def ask(self, job: JobRecord) -> JobRecord:
-        """Write down a job that waits for the approval of somebody else; return it with who has
-        asked.
+        """Record a job that waits for somebody else's approval; return it with who asked.
 
         Raises:
-            ConfigurationError: the broker vouches for nobody, so that it could not be approved.
+            ConfigurationError: the broker doesn't validate the user, so the job could not be
+                approved.
         """
         with self.writing() as sqlite:
             asked = self._signed(
@@ -222,10 +223,10 @@ class LocalJournal:
         return asked
 
     def decline(self, job: JobRecord, why: str) -> JobRecord:
-        """Writes down that a job which waits for approval gets none; returns it.
+        """Record that a job which waits for approval was declined; return it.
 
         Raises:
-            ConfigurationError: it does not wait for any.
+            ConfigurationError: it doesn't wait for approval.
         """
         with self.writing() as sqlite:
             known = journal_tables.found(sqlite, job.id)
@@ -234,7 +235,7 @@ class LocalJournal:
             return self._end(sqlite, known, State.DECLINED, JobStep.DECLINED, why)
 
     def forget(self, job: JobRecord, why: str) -> JobRecord:
-        """Write down that nobody runs a job, and that nobody is to have it go on; return it.
+        """Record that nobody runs a job and nobody may resume it; return it.
 
         Raises:
             ConfigurationError: somebody runs it, or it is done or was never run.
@@ -245,7 +246,7 @@ class LocalJournal:
                 raise is_running(known)
             if known.state in journal_tables.NEVER_FORGOTTEN:
                 raise ConfigurationError(
-                    f"job {job.id} is {known.state.value}, and hinders nobody",
+                    f"job {job.id} is {known.state.value}, so nothing waits for it",
                     f"Decline it: redrive jobs decline {job.id}."
                     if known.state is State.ASKED
                     else "Leave it as it is.",
@@ -255,7 +256,7 @@ class LocalJournal:
     def _end(
         self, sqlite: sqlite3.Connection, job: JobRecord, state: State, step: JobStep, why: str
     ) -> JobRecord:
-        """Write down that somebody has ended a job that does not run, and why."""
+        """Record that somebody has ended a job that doesn't run, and why."""
         ended = replace(
             job,
             state=state,
@@ -267,7 +268,7 @@ class LocalJournal:
         return ended
 
     def still_runs(self, job_id: str) -> None:
-        """Write down that a job runs, of which nothing else is to be said."""
+        """Record that a job still runs, if there is nothing else to record."""
         with self.writing() as sqlite:
             job = journal_tables.found(sqlite, job_id)
             if job is not None and job.state is State.RUNNING:
@@ -276,8 +277,10 @@ class LocalJournal:
                 self._note(sqlite, entry)
 
     def ask_to_stop(self, job: JobRecord) -> None:
-        """Asks whoever runs a job to stop it, as by Ctrl-C there: what is on its way is settled
-        first. What is asked is of this run alone: somebody may resume the job.
+        """Ask a job's process to stop it, as Ctrl-C does there; it settles the messages in flight
+        first.
+
+        The request is for this run only: the job may be resumed.
 
         Raises:
             ConfigurationError: nobody runs it.
@@ -292,26 +295,26 @@ class LocalJournal:
             self._note_stop(sqlite, known)
 
     def ask_to_stop_again(self, job: JobRecord) -> None:
-        """Asks once more, and does not mind if nobody runs the job any more."""
+        """Repeat the request to stop, even if nobody runs the job any more."""
         with self.writing() as sqlite:
             known = journal_tables.found(sqlite, job.id)
-            assert known is not None, "only of a job that is written down it was asked"
+            assert known is not None, "the job that was asked to stop is in the journal"
             self._note_stop(sqlite, known)
 
     def _note_stop(self, sqlite: sqlite3.Connection, job: JobRecord) -> None:
         before = journal_tables.run_before(sqlite, job.id)
-        # Whoever says that they have resumed it may not have: both are asked.
+        # The process that claims to have resumed it may be lying: ask both runs.
         for run in [job.run] if before is None else [job.run, before.run]:
             journal_tables.put_stop(sqlite, run, self.signed(job).by)
             self._note(sqlite, JournalEntry(JobStep.STOP, job.id, whoami(), run=run))
 
     def stop_asked_by(self, job: JobRecord) -> str:
-        """Who has asked that this run of a job be stopped, in words; empty for nobody."""
+        """Return who has asked to stop this run of a job; empty if nobody has."""
         with self._lock, self._errors("read"):
             return journal_tables.stop_asked_by(self._sqlite, job.run)
 
     def update(self, job: JobRecord) -> JobRecord:
-        """Writes down how far a job is; returns it with the time."""
+        """Record a job's progress; return it with the time."""
         with self.writing() as sqlite:
             changed = _update(sqlite, job)
             if changed.state is State.RUNNING:
@@ -322,16 +325,19 @@ class LocalJournal:
         return changed
 
     def judge(self, job: JobRecord) -> None:
-        """Writes down that the canary of a job was sent, and is watched now."""
+        """Record that a job's canary was sent, and is being watched."""
         with self.writing() as sqlite:
             self._note(sqlite, JournalEntry(JobStep.CANARY, job.id, whoami(), record=job))
 
     def heard(self, job_id: str, told: Iterable[Outcomes], failed_here: int) -> JobRecord:
-        """Add what subscribers have reported of a job, and how many of its messages are in the
-        failed queue; return it."""
+        """Record reports of subscribers, and how many of the job's messages are in the failed
+        queue.
+
+        Returns the updated job.
+        """
         with self.writing() as sqlite:
             before = journal_tables.found(sqlite, job_id)
-            assert before is not None, "only of a job that is written down anything is heard"
+            assert before is not None, "a job with reports is in the journal"
             job = before.with_reported(
                 told, failed_here, journal_tables.handed_over(sqlite, job_id)
             )
@@ -355,9 +361,9 @@ class LocalJournal:
 
         Args:
             limit: how many at most; None for all.
-            queue: those of this queue.
-            kind: those of this kind.
-            state: those that have written this state; one of them may have died since.
+            queue: only jobs of this queue.
+            kind: only jobs of this kind.
+            state: only jobs recorded with this state; their process may have died since.
         """
         with self._errors("read"):
             found = journal_tables.jobs(
@@ -366,20 +372,20 @@ class LocalJournal:
         return [self._as_it_is(job) for job in found]
 
     def count(self) -> int:
-        """Return how many jobs there are, of those that `jobs` tells of."""
+        """Count the jobs that `jobs` returns."""
         with self._errors("read"):
             return journal_tables.count(self._sqlite, self._place_of_jobs)
 
     @property
     def _place_of_jobs(self) -> str | None:
-        """The broker and virtual host whose jobs are told of; None for all."""
+        """The broker and virtual host whose jobs are listed; None for all."""
         return None
 
     def job(self, id_: str) -> JobRecord:
-        """The job of this id, or with an id that begins so.
+        """Return the job with this id, or whose id begins with it.
 
         Raises:
-            ConfigurationError: there is none, or several begin so.
+            ConfigurationError: there is no such job, or several.
         """
         with self._errors("read"):
             rows = self._sqlite.execute(
@@ -392,18 +398,18 @@ class LocalJournal:
             raise ConfigurationError(
                 f"there is no job {id_!r} in {self.path}", "See: redrive jobs list."
             )
-        # One that is called as another begins may have been made up to be taken for it.
+        # An id that is a prefix of another may have been made up to be mistaken for it.
         if len(found) > 1 and (found[0].id != id_ or len(id_) < _WHOLE_ID):
             raise ConfigurationError(
-                f"{id_!r} stands for {len(found)} jobs",
+                f"{id_!r} matches {len(found)} jobs",
                 f"Give one of {', '.join(job.id for job in found[:5])}.",
             )
         return self._as_it_is(found[0])
 
     def under_way(self, job_id: str) -> set[str]:
-        """The digests of messages of which a job had not written down that they were settled.
+        """Return the digests of a job's messages that are not recorded as settled.
 
-        A job of redrive 0.1 has written failure ids in their place.
+        Jobs of redrive 0.1 recorded failure ids instead.
         """
         with self._errors("read"):
             return set(journal_tables.under_way(self._sqlite, job_id))
@@ -414,9 +420,10 @@ class LocalJournal:
             return journal_tables.handed_over(self._sqlite, job_id)
 
     def take_up(self, job: JobRecord) -> JobRecord:
-        """A job begins anew, with what it has sent and what may be there twice: what else was under
-        way is in the failed queue, and will be sent again. It is written down as one: a job that is
-        killed before it sends anything has forgotten nothing.
+        """Reset the messages in flight of a resumed job, keeping its counts.
+
+        Whatever else was in flight is in the failed queue, and is sent again. This is recorded at
+        once, so that a job which is killed before it sends anything loses nothing.
         """
         with self.writing() as sqlite:
             sqlite.execute("DELETE FROM under_way WHERE job = ?", (job.id,))
@@ -426,10 +433,9 @@ class LocalJournal:
         return taken_up
 
     def sending(self, job_id: str, digests: Sequence[str]) -> None:
-        """Messages of a job are about to be handed to the broker; it is written down for sure when
-        this returns."""
+        """Record messages about to be handed to the broker. The record is safe on return."""
         with self.writing() as sqlite:
-            # One that is sent again, after its connection was lost, is written down already.
+            # A message that is sent again after a lost connection is recorded already.
             new = journal_tables.add_under_way(sqlite, job_id, digests)
             handed_over = journal_tables.handed_over(sqlite, job_id) + new
             journal_tables.set_handed_over(sqlite, job_id, handed_over)
@@ -443,7 +449,7 @@ class LocalJournal:
             self._note(sqlite, entry)
 
     def settled(self, job_id: str, digests: Sequence[str]) -> None:
-        """Messages of a job are no longer on their way."""
+        """Record that messages of a job are no longer in flight."""
         with self.writing() as sqlite:
             sqlite.executemany(
                 "DELETE FROM under_way WHERE job = ? AND failure_id = ?",
@@ -454,7 +460,7 @@ class LocalJournal:
             )
 
     def keep(self, job_id: str, failure_id: str, delivery: Delivery) -> None:
-        """Keeps a message as it was before a job changed it."""
+        """Keep a message as it was before a job changed it."""
         parts = (
             bytes_of(delivery.exchange),
             bytes_of(delivery.routing_key),
@@ -467,7 +473,7 @@ class LocalJournal:
                 (job_id, failure_id, delivery.queue, *parts),
             )
             original = Original(failure_id, delivery.queue, parts)
-            # It is there before the message is sent: what is noted is in order.
+            # Entries are in order, so this one is appended before the message is recorded as sent.
             self._note(
                 sqlite,
                 JournalEntry(JobStep.ORIGINAL, job_id, whoami(), original=original),
@@ -475,7 +481,7 @@ class LocalJournal:
             )
 
     def remark(self, remark: CauseNote) -> None:
-        """Writes down what somebody says of a cause."""
+        """Record a note on a cause."""
         said = self._vouched(remark)
         with self.writing() as sqlite:
             journal_tables.put_remark(sqlite, self.place, said)
@@ -485,12 +491,12 @@ class LocalJournal:
             )
 
     def causes(self) -> CauseNotes:
-        """What was said of causes, by everybody at this broker."""
+        """Return the notes on causes that anybody at this broker has written."""
         with self._errors("read"):
             return CauseNotes(journal_tables.remarks(self._sqlite, self.place))
 
     def left_out(self, job_id: str) -> tuple[int, str]:
-        """How many messages were changed by a job whose originals are elsewhere only, and who has
+        """Return how many originals of messages changed by a job are missing here, and who has
         them."""
         with self._errors("read"):
             rows = self._sqlite.execute(
@@ -499,11 +505,11 @@ class LocalJournal:
         return len(rows), ", ".join(sorted({who for (who,) in rows}))
 
     def belongs_to(self, job: JobRecord, address: str) -> bool:
-        """Whether a job is of the broker and virtual host at an address."""
+        """Check whether a job belongs to the broker and virtual host at an address."""
         return job.broker == address
 
     def originals(self, job_id: str) -> Iterator[Delivery]:
-        """The messages of a job as they were before it changed them."""
+        """Iterate over a job's messages as they were before it changed them."""
         place = self._dead_letter_queue_of(job_id)
         with self._errors("read"):
             rows = self._sqlite.execute(
@@ -522,7 +528,8 @@ class LocalJournal:
                 )
 
     def _dead_letter_queue_of(self, job_id: str) -> str:
-        """The dead-letter queue that a job's messages were in; empty for a subscription's."""
+        """Return the dead-letter queue that a job's messages were in; empty for a subscription's
+        queue."""
         with self._errors("read"):
             found = self._sqlite.execute(
                 "SELECT record FROM job WHERE id = ?", (job_id,)
@@ -531,30 +538,31 @@ class LocalJournal:
         return job.queue if job is not None and job.literal else ""
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._sqlite.close()
 
-    # --- what a journal that is shared does besides -----------------------------------------------
+    # --- hooks for a shared journal ---------------------------------------------------------------
 
     def _signed(self, job: JobRecord) -> JobRecord:
-        """A job with what whoever runs it is known by."""
+        """Return a job with the identity of the user who runs it."""
         return job
 
     def _vouched(self, remark: CauseNote) -> CauseNote:
-        """A remark with what whoever says it is known by."""
+        """Return a note with the identity of its author."""
         return remark
 
     def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
-        """Has an entry shared when the block that writes ends; at least one that is firm."""
+        """Queue an entry for sharing; the end of the transaction appends them if one of them is
+        firm."""
 
     def _note_progress(self, sqlite: sqlite3.Connection, job: JobRecord) -> None:
-        """Has it shared now and then how far a job is."""
+        """Share a job's progress now and then."""
 
     def _note_whole(self, sqlite: sqlite3.Connection, step: JobStep, job: JobRecord) -> None:
         self._note(sqlite, self._standing(sqlite, JournalEntry(step, job.id, whoami(), record=job)))
 
     def _standing(self, sqlite: sqlite3.Connection, entry: JournalEntry) -> JournalEntry:
-        """An entry with what is on its way."""
+        """Return an entry with the messages in flight."""
         digests = journal_tables.under_way(sqlite, entry.job)
         return replace(
             entry,
@@ -563,15 +571,15 @@ class LocalJournal:
         )
 
     def _is_running(self, job: JobRecord) -> bool:
-        """Whether somebody runs a job now, as far as can be told."""
+        """Check whether somebody seems to run a job now."""
         return _is_alive(job)
 
     def _is_known_to_run(self, job: JobRecord) -> bool:
-        """Whether it is sure that somebody runs a job now."""
+        """Check whether somebody certainly runs a job now."""
         return job.who.rpartition("@")[2] == socket.gethostname() and _is_alive(job)
 
     def _as_it_is(self, job: JobRecord) -> JobRecord:
-        """A job whose process died without a word was interrupted."""
+        """Return the job, as interrupted if its process died without recording an end."""
         return (
             replace(job, state=State.INTERRUPTED)
             if job.state is State.RUNNING and not self._is_running(job)
@@ -580,10 +588,10 @@ class LocalJournal:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """What is written in the block is in the journal when it ends, or none of it.
+        """Provide a transaction on the journal.
 
         Raises:
-            ConfigurationError: it can't be written.
+            ConfigurationError: the journal can't be written.
         """
         if self._no_room:
             raise self._unusable("written", self._no_room, lacks_room=True)
@@ -617,8 +625,7 @@ class LocalJournal:
         )
 
     def _lacks_room(self, error: OSError | sqlite3.Error) -> bool:
-        """Whether it is for want of room on the disk that something went wrong: not every error
-        says it."""
+        """Check whether an error was caused by a full disk, which not every error says."""
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
             return True
         if isinstance(error, OSError):
@@ -636,7 +643,7 @@ class LocalJournal:
 
 
 class UnsavedJournal(LocalJournal):
-    """The journal of a job that nobody wants written down: in memory, and gone with the process."""
+    """An in-memory journal for a job that is not to be recorded; it ends with the process."""
 
     is_kept = False
 
@@ -648,7 +655,7 @@ class UnsavedJournal(LocalJournal):
 
 
 def _without_user(address: str) -> str:
-    """A broker and virtual host, of whichever user; empty where the address is none."""
+    """Return a broker address without its user; empty if it is not a valid address."""
     try:
         return replace(BrokerURL.parse(address), username="", password="").address
     except RedriveError:
@@ -661,11 +668,11 @@ def _version_of(sqlite: sqlite3.Connection) -> int:
 
 
 def _make_private(path: Path) -> None:
-    """Makes the file where there is none, and takes the rights on it from everybody but its user.
+    """Create the file if it doesn't exist, and make it accessible to its owner only.
 
-    A file that is there is not opened: when it is closed again, the locks of all of SQLite's
-    connections of this process are gone. Another process then takes itself for the last one that
-    has the file open, and deletes what these write to. Source:
+    An existing file is not opened: closing it would drop the locks of all SQLite connections of
+    this process. Another process would then believe that it is the last one with the file open, and
+    delete what these connections write to. Source:
     https://www.sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
     """
     with _making, contextlib.suppress(FileExistsError):
@@ -676,7 +683,7 @@ def _make_private(path: Path) -> None:
             f"the journal {str(path)!r} is a link", "Name the file itself with --journal."
         )
     if sys.platform != "win32" and stat.S_IMODE(path.stat().st_mode) & ~_OURS_ALONE:
-        with contextlib.suppress(PermissionError):  # it is another user's
+        with contextlib.suppress(PermissionError):  # it belongs to another user
             path.chmod(_OURS_ALONE)
 
 
@@ -685,19 +692,21 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def _update(sqlite: sqlite3.Connection, job: JobRecord) -> JobRecord:
-    """Writes down how far a job is; returns it with the time."""
+    """Record a job's progress; return it with the time."""
     changed = replace(job, changed_at=datetime.now(UTC))
     known = journal_tables.found(sqlite, job.id)
     if known is not None:
-        # Another process may have asked meanwhile what became of its messages.
+        # Another process may have updated the outcome of its messages meanwhile.
         changed = changed.with_known_of(known)
     journal_tables.put(sqlite, changed)
     return changed
 
 
 def _is_alive(job: JobRecord) -> bool:
-    """Whether the job's process runs, as far as this host can tell: of another one, whether it was
-    heard of a few minutes ago."""
+    """Check whether a job's process seems to run.
+
+    On another host, a job counts as running if it was updated within the last few minutes.
+    """
     if job.state is not State.RUNNING:
         return False
     if job.who.rpartition("@")[2] != socket.gethostname():
@@ -705,7 +714,7 @@ def _is_alive(job: JobRecord) -> bool:
     if job.process == os.getpid():
         return False
     if sys.platform == "win32":
-        return False  # there is no way to ask that does not end the process
+        return False  # no way to ask without ending the process
     try:
         os.kill(job.process, 0)
     except OSError as error:

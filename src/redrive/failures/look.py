@@ -1,4 +1,4 @@
-"""One look at failed messages: what is asked of them, and what is known of the look itself."""
+"""One look at failed messages: its answers, and what is known about the look itself."""
 
 import heapq
 from collections.abc import Callable, Iterator
@@ -20,21 +20,23 @@ from redrive.pubsub.reports import LookProgress, LookStage
 
 Notice = Callable[[str], None]
 Keep = Callable[[Callable[[int], object]], str]
-"""Keeps what a look has found; told how many messages are kept, and returns why none could be."""
+"""Stores what a look has found, reports how many messages are stored, and returns the problem, if
+any."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachePolicy:
-    """How an earlier look may answer, and whether what a new one finds is kept.
+    """How an earlier look may answer, and whether the result of a new one is kept.
 
     Args:
-        max_age: how old a look may be that answers; 0 for none, so that a new one is made and kept.
-        most_bytes: how much is kept of all queues together.
-        on_notice: is told, in a sentence, why nothing was kept, or could be used.
-        later: is given what keeps a look, to be called once; None keeps it as soon as it has ended.
-        keeps_bodies: whether bodies are kept, too.
-        or_look: whether the queue is looked at where no earlier look answers. If not, NothingKept
-            is raised then, and the depth of the queue is not asked for either.
+        max_age: how old a look may be to answer; 0 to always make a new one and keep it.
+        most_bytes: how many bytes are kept for all queues together.
+        on_notice: called with a sentence that says why nothing was kept, or could be used.
+        later: receives the function that stores a look, to be called once; None stores the look as
+            soon as it has ended.
+        keeps_bodies: whether bodies are kept too.
+        or_look: whether to scan the queue if no earlier look answers. If not, NothingKept is
+            raised, and the queue's depth is not read either.
     """
 
     max_age: timedelta
@@ -46,7 +48,7 @@ class CachePolicy:
 
 
 class NothingKept(ConfigurationError):
-    """No earlier look answers, and the queue was not to be looked at."""
+    """No earlier look answers, and a new one was not allowed."""
 
 
 class QueryResult(NamedTuple):
@@ -54,7 +56,7 @@ class QueryResult(NamedTuple):
 
     Args:
         columns: the names of its columns.
-        rows: its rows, as JSON values by these names.
+        rows: its rows, as JSON values by column name.
     """
 
     columns: list[str]
@@ -62,10 +64,10 @@ class QueryResult(NamedTuple):
 
 
 class FirstMessages(NamedTuple):
-    """Some messages of many.
+    """The first few of many messages.
 
     Args:
-        messages: those that were asked for.
+        messages: the requested messages.
         matching: how many there are in all.
     """
 
@@ -75,23 +77,23 @@ class FirstMessages(NamedTuple):
 
 @dataclass(slots=True)
 class Look(Iterator[FailedMessage]):
-    """A look at the messages of a failed queue or of a file, from the oldest on. What is asked of
-    it reads them, so it is asked once.
+    """A look at the messages of a failed queue or a file, oldest first. Each question consumes the
+    messages, so ask only one.
 
     Args:
         name: the queue, or the file.
-        answered_from: where they are read: from the queue, from the index of what an earlier look
-            has found, or from a file.
-        total: how many there are.
-        looked_at: how many were read.
-        missing: how many were held by somebody else, and could not be read; None if it is unknown
-            how many.
-        as_of: when the look at the queue ended that these are of.
-        depth_now: how many are in the queue now, where an earlier look answers and that is known.
-        depth_problem: why that is not known.
-        came: how many of the messages came after the look at the queue, and were followed.
-        went: how many of those that it saw were taken out since.
-        has_ended: whether it came to its end.
+        answered_from: where the messages come from: the queue, the index of an earlier look, or a
+            file.
+        total: number of messages in the queue or file.
+        looked_at: number of messages read.
+        missing: number of messages that somebody else held, so they could not be read; None if
+            unknown.
+        as_of: when the look at the queue that these messages come from ended.
+        depth_now: number of messages in the queue now, if an earlier look answers and it is known.
+        depth_problem: why the depth is unknown.
+        came: number of messages that arrived after the look at the queue, and were followed.
+        went: number of messages that the look saw and that were taken out since.
+        has_ended: whether the look was completed.
         messages: the messages.
     """
 
@@ -116,23 +118,23 @@ class Look(Iterator[FailedMessage]):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that is in the queue was read, to the end."""
+        """Whether everything in the queue was read."""
         return self.has_ended and self.missing == 0 and self.looked_at == self.total
 
     @property
     def is_partial(self) -> bool:
-        """Whether messages that are there were not read, because that was not asked for."""
+        """Whether messages were left unread because the caller didn't ask for them."""
         return self.looked_at < self.total and self.missing == 0
 
     def note(self, progress: LookProgress) -> None:
-        """Notes how far it is."""
+        """Record the look's progress."""
         self.missing = progress.missing
         if progress.stage is LookStage.LOOKING:
             self.total = progress.total
         self.has_ended = progress.stage is LookStage.ENDED
 
     def as_json(self) -> dict[str, object]:
-        """What is known of it, as JSON values; `missing` is null if it is unknown how many."""
+        """Return what is known about the look as JSON values; `missing` is null if unknown."""
         return {
             "total": self.total,
             "looked_at": self.looked_at,
@@ -143,15 +145,15 @@ class Look(Iterator[FailedMessage]):
         }
 
     def counted(self, messages: Iterator[FailedMessage]) -> Iterator[FailedMessage]:
-        """Messages of it, each of which is counted."""
+        """Count the messages while iterating over them."""
         for message in messages:
             self.looked_at += 1
             yield message
 
-    # --- what is asked of it ----------------------------------------------------------------------
+    # --- questions --------------------------------------------------------------------------------
 
     def matching(self, filter_: OpenFilter) -> Iterator[FailedMessage]:
-        """Those that a filter means."""
+        """Return the messages that match a filter."""
         return matching(self.messages, filter_)
 
     def groups(
@@ -160,38 +162,40 @@ class Look(Iterator[FailedMessage]):
         filter_: OpenFilter | None = None,
         on_progress: Callable[[Groups], object] = lambda _: None,
     ) -> Groups:
-        """Groups of them by a column, or by cause; of those that a filter means.
+        """Group the messages that match a filter by a column; by cause by default.
 
         Args:
             by: the column.
-            filter_: the filter; None for all.
-            on_progress: is given what was counted so far, while a look goes on.
+            filter_: the filter; None for all messages.
+            on_progress: called with the groups counted so far.
         """
         found = self.messages if filter_ is None else self.matching(filter_)
         return grouped(found, by, on_progress)
 
     @property
     def kept(self) -> KeptMessages:
-        """Its messages, where an earlier look answers: what can be asked again and again."""
+        """The messages of an earlier look, which can be asked repeatedly."""
         if isinstance(self.messages, KeptMessages):
             return self.messages
-        raise TypeError("only what is kept is asked for this")
+        raise TypeError("only an earlier look that was kept can answer this")
 
     def kept_matching(self, filter_: OpenFilter) -> KeptMessages:
-        """Those of them that a filter means.
+        """Return the kept messages that match a filter.
 
         Raises:
-            ConfigurationError: it speaks of a message's row as one, which no file has.
+            ConfigurationError: the filter is about a message's whole row, which no file has.
         """
         if filter_.is_of_whole_rows:
             raise ConfigurationError(
-                "the filter speaks of whole rows, which can't be counted by", "Name columns in it."
+                "cannot count by a filter on whole rows", "Name columns in it."
             )
         return self.kept.matching(filter_.filter)
 
     def first(self, limit: int, filter_: OpenFilter, *, newest: bool = False) -> FirstMessages:
-        """The oldest of those that a filter means, or those that failed last, newest first; those
-        without a time come last then, by their place in the queue."""
+        """Return the oldest matching messages, or the newest by failure time.
+
+        With `newest`, messages without a time come last, by their position in the queue.
+        """
         found = self.matching(filter_)
         if isinstance(found, KeptMessages):
             return FirstMessages(found.first(limit, newest=newest), found.count())
@@ -202,12 +206,14 @@ class Look(Iterator[FailedMessage]):
         return FirstMessages(shown, counted.count)
 
     def named(self, id_: str) -> FailedMessage:
-        """The oldest that an id names: a failure id, the first 16 digits of a digest, a message id,
-        or the unique beginning of a failure id.
+        """Return the oldest message with this id.
+
+        An id is a failure id or a unique prefix of one, the first 16 digits of a digest, or a
+        message id.
 
         Raises:
-            NothingFound: there is none.
-            ConfigurationError: it stands for several.
+            NothingFound: no message has it.
+            ConfigurationError: it stands for several messages.
         """
         found = self.messages
         return find_one(
@@ -215,21 +221,21 @@ class Look(Iterator[FailedMessage]):
         )
 
     def all_named(self, ids: list[str]) -> list[FailedMessage]:
-        """Those that these ids name, each of which has to stand for one.
+        """Return the messages with these ids, each of which must stand for exactly one message.
 
         Raises:
-            NothingFound: an id stands for none.
-            ConfigurationError: an id stands for several.
+            NothingFound: no message has one of the ids.
+            ConfigurationError: an id stands for several messages.
         """
         return find_some(self.messages, ids, self.name)
 
     def query(
         self, sql: str, columns: tuple[Column, ...], limits: AnswerLimits | None = None
     ) -> QueryResult:
-        """The answer to a query that was checked, which speaks of these columns.
+        """Return the answer to a checked query that uses these columns.
 
         Raises:
-            ConfigurationError: it fails on a row, or its answer is beyond the limits.
+            ConfigurationError: it fails on a row, or its answer exceeds the limits.
         """
         from redrive.failures.database import Database
 
@@ -242,7 +248,7 @@ class Look(Iterator[FailedMessage]):
 
 
 class _Counted:
-    """Messages, counted as they pass."""
+    """Messages that are counted as they pass."""
 
     def __init__(self, messages: Iterator[FailedMessage]) -> None:
         self._messages = messages

@@ -1,4 +1,4 @@
-"""How far a look is, for whoever wants to be told."""
+"""Progress reports of a look."""
 
 import logging
 import time
@@ -13,11 +13,11 @@ OnLook = Callable[[LookProgress], None]
 
 _EVERY = 0.1
 _WORTH_A_WORD = 2.0
-"""Seconds of waiting after which the log says whom for, where nobody else is told."""
+"""Seconds of waiting after which the log names the holder, if there is no progress callback."""
 
 
 class LookReporter:
-    """Tells of one look, about ten times a second and at each new stage."""
+    """Reports the progress of one look, about ten times a second and at each new stage."""
 
     def __init__(
         self, queue: str, on_progress: OnLook | None, note: OnLook = lambda _: None
@@ -32,7 +32,7 @@ class LookReporter:
         self._said = False
 
     def waiting(self, holder: str) -> None:
-        """Somebody else holds messages of the queue."""
+        """Report that somebody else holds messages of the queue."""
         if (
             self._on_progress is None
             and not self._said
@@ -45,7 +45,7 @@ class LookReporter:
     def begin(
         self, total: int, wanted: int, missing: int | None, returns: int | None = None
     ) -> None:
-        """It begins to look."""
+        """Report that the look begins."""
         self._miss(missing)
         self._tell(
             LookProgress(LookStage.LOOKING, total, wanted, missing=missing, returns=returns),
@@ -53,17 +53,17 @@ class LookReporter:
         )
 
     def looked_at(self, count: int) -> None:
-        """It has looked at so many."""
+        """Report how many messages were read so far."""
         self._count = count
         if time.monotonic() - self._told_at >= _EVERY:
             self._tell(replace(self._now, looked_at=count, held=count))
 
     def returning(self, held: int) -> None:
-        """It returns what it holds, and so much is left."""
+        """Report how many messages are still to be returned to the queue."""
         self._tell(replace(self._now, stage=LookStage.RETURNING, looked_at=self._count, held=held))
 
     def end(self, looked_at: int, missing: int | None) -> None:
-        """All is back in the queue; so many messages could not be seen."""
+        """Report that all messages are back in the queue, and how many could not be seen."""
         if missing != self._now.missing:
             self._miss(missing)
         self._tell(

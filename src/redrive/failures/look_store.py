@@ -1,4 +1,4 @@
-"""What an earlier look at a queue has found answers, and what a new one finds is kept."""
+"""Answer from earlier looks at a queue, and keep what new ones find."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 class LookStore:
-    """Finds the look at a queue that may answer, and keeps a new one. Where what the index needs is
-    not installed, there is neither."""
+    """Finds a look at a queue that may answer, and keeps new ones.
+
+    Does neither if the packages that the index needs are not installed.
+    """
 
     def __init__(self, url: BrokerURL, queue: str, recall: CachePolicy) -> None:
         self._url = url
@@ -34,8 +36,10 @@ class LookStore:
         )
 
     def answer(self, limit: int | None) -> Look | None:
-        """The look that answers, of the oldest messages only where there is a limit; None where the
-        queue has to be looked at."""
+        """Return a look that answers, with only the oldest messages if there is a limit.
+
+        Returns None if the queue must be scanned.
+        """
         found = self._young_enough()
         if self._index is None or found is None:
             return None
@@ -44,7 +48,7 @@ class LookStore:
 
         changes = changes_since(self._index, found)
         if changes != NONE and (limit is not None or self._recall.or_look):
-            return None  # whoever can look asks because something has changed
+            return None  # a fresh look is possible, and something has changed
         total = found.looked_at + changes.difference
         return Look(
             self._queue,
@@ -68,7 +72,7 @@ class LookStore:
         except IndexUnusable as error:
             self._recall.on_notice(str(error))
             return None
-        # A look of the future is of a clock that was set back: nobody knows how old it is.
+        # The clock was set back since a look "in the future": its age is unknown.
         is_young = found is not None and (
             0 <= found.age_seconds <= self._recall.max_age.total_seconds()
         )
@@ -76,7 +80,7 @@ class LookStore:
 
     @contextlib.contextmanager
     def keeping(self, look: Look) -> Iterator[None]:
-        """Keep what the look in the block finds, if it is a whole one."""
+        """Keep what the look in the block finds, if it is complete."""
         if self._index is None:
             yield
             return
@@ -118,12 +122,12 @@ class LookStore:
 
 
 def _noted(messages: Iterator[FailedMessage], writer: "IndexWriter") -> Iterator[FailedMessage]:
-    """The messages, each of which is noted."""
+    """Pass each message to the writer while iterating."""
     for message in messages:
         writer.note(message)
         yield message
 
 
 def anew(recall: CachePolicy) -> CachePolicy:
-    """The same, but the queue is looked at."""
+    """Return the policy changed so that the queue is scanned."""
     return replace(recall, max_age=type(recall.max_age)(0))

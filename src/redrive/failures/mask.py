@@ -1,4 +1,4 @@
-"""Hides values in the bodies of messages: those at JSON paths such as `$.card.number`."""
+"""Hide values in message bodies, at JSON paths such as `$.card.number`."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.readable_values import plain_of
 
 HIDDEN: Final = "***"
-"""What stands in the place of a value."""
+"""Replaces a hidden value."""
 _STEP: Final = re.compile(
     r"\.\.(?P<deep>[A-Za-z_][\w-]*)"
     r"|\.(?P<name>[A-Za-z_][\w-]*|\*)"
@@ -36,7 +36,7 @@ Path = tuple[_Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """The JSON paths of what is hidden.
+    """A set of JSON paths to hide.
 
     Args:
         paths: the paths.
@@ -46,13 +46,16 @@ class Mask:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Mask | None":
-        """The mask of some paths; None of none."""
+        """Return a mask for these paths, or None if there are none."""
         paths = tuple(_path_of(text) for text in texts)
         return cls(paths) if paths else None
 
     def body(self, body: bytes) -> bytes:
-        """A body, in UTF-8, without what is hidden. One that is no JSON is hidden whole, where it
-        may be text that has such a value in another form: nobody knows where."""
+        """Return a UTF-8 body with its secrets hidden.
+
+        A body that is not JSON is hidden completely: it may contain such values in an unknown
+        place.
+        """
         twice: list[str] = []
 
         def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -68,23 +71,23 @@ class Mask:
             return HIDDEN.encode() if body else body
         if masked == value and not twice:
             return body
-        # Of members of one name only the last is read: the others must not be shown either.
+        # If a name occurs twice, only the last member is read; the others must not be shown either.
         return json.dumps(masked, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
     def value(self, value: object) -> object:
-        """A JSON value without what is hidden."""
+        """Return a JSON value with its secrets hidden."""
         return _masked(value, self.paths, 0)
 
     def touches(self, pointer: str) -> bool:
-        """Whether a JSON pointer is that of something hidden, of a part of it, or of something that
-        holds it."""
+        """Check whether a JSON pointer leads to a hidden value, to a part of one, or to a parent of
+        one."""
         keys = [key.replace("~1", "/").replace("~0", "~") for key in pointer.split("/")[1:]]
         return any(_meets(path, keys) for path in self.paths)
 
 
 class MaskedMessage(FailedMessage):
-    """A failed message whose body is shown without what is hidden. Its ids are those of the message
-    that it is."""
+    """A failed message whose body is shown with its secrets hidden. Its ids are those of the
+    original."""
 
     __slots__ = ("_shown",)
 
@@ -96,11 +99,11 @@ class MaskedMessage(FailedMessage):
 
     @property
     def body(self) -> bytes:
-        """The body as its handler reads it, without what is hidden."""
+        """The body as its handler reads it, with its secrets hidden."""
         return self._shown if self.has_body else super().body
 
     def _utf8(self) -> bytes:
-        """Return the same, which is in UTF-8 whatever the message was in."""
+        """Return the masked body, which is always UTF-8."""
         return self.body
 
 
@@ -113,7 +116,7 @@ def _path_of(text: str) -> Path:
             steps.append(_Step(name, found["deep"] is not None))
             rest = rest[found.end() :]
     if rest or not steps:
-        raise ConfigurationError(f"{text!r} is no path of something to mask", _EXAMPLE)
+        raise ConfigurationError(f"{text!r} is not a path to mask", _EXAMPLE)
     return tuple(steps)
 
 
@@ -135,7 +138,7 @@ def _member(value: object, key: str, paths: Sequence[Path], depth: int) -> objec
 
 
 def _after(path: Path, key: str) -> list[Path]:
-    """What is left of a path behind a member; one that goes to any depth also goes on itself."""
+    """Return what is left of a path after a member; a recursive path is also kept as it is."""
     first = path[0]
     left = [path[1:]] if first.means(key) else []
     return [*left, path] if first.is_deep else left
@@ -144,7 +147,7 @@ def _after(path: Path, key: str) -> list[Path]:
 def _meets(path: Path, keys: Sequence[str]) -> bool:
     left: list[Path] = [path]
     for key in keys:
-        # What is added at the end of a list may be at any place.
+        # An element added at the end of a list may have any index.
         left = [more for one in left for more in _after_any(one, key)]
         if () in left:
             return True
@@ -158,12 +161,14 @@ def _after_any(path: Path, key: str) -> list[Path]:
 
 
 def check_patch(mask: Mask, patch: str) -> None:
-    """Checks that a patch does not bring to light what is hidden: a JSON patch tells by `test` what
-    a value is, and by `move` and `copy` puts it elsewhere."""
+    """Check that a patch doesn't reveal hidden values.
+
+    A JSON patch can probe a value with `test`, and put it elsewhere with `move` and `copy`.
+    """
     try:
         operations: Any = json.loads(patch)
     except (ValueError, RecursionError):
-        return  # it is refused as no patch
+        return  # it is refused later, as an invalid patch
     if not isinstance(operations, list):
         return  # a merge patch only sets values
     for one in operations:
@@ -171,6 +176,6 @@ def check_patch(mask: Mask, patch: str) -> None:
         for pointer in pointers:
             if isinstance(pointer, str) and mask.touches(pointer):
                 raise ConfigurationError(
-                    f"the patch is of {pointer[:80]!r}, where something is masked",
+                    f"the patch touches {pointer[:80]!r}, where something is masked",
                     "Change other members, set it by a merge patch, or use the command line.",
                 )

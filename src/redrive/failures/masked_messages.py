@@ -1,4 +1,4 @@
-"""Messages of a former look, asked without what a mask hides in their bodies."""
+"""Messages of an earlier look, with values hidden by a mask."""
 
 from collections.abc import Iterator, Sequence
 
@@ -28,7 +28,7 @@ class MaskedMessages(KeptMessages):
         self._mask = mask
 
     def check(self, filter_: Filter) -> None:
-        """Check that a filter does not ask for a body: by what it finds, it would tell."""
+        """Check that a filter doesn't read bodies: its matches would reveal hidden values."""
         check_filter(filter_)
 
     def matching(self, filter_: Filter) -> "MaskedMessages":
@@ -37,34 +37,34 @@ class MaskedMessages(KeptMessages):
         return MaskedMessages(self._kept.matching(filter_), self._mask)
 
     def count(self) -> int:
-        """How many they are."""
+        """Count the messages."""
         return self._kept.count()
 
     def first(self, limit: int, *, newest: bool, skip: int = 0) -> list[FailedMessage]:
-        """The oldest ones, or those that failed last."""
+        """Return the oldest messages, or the newest by failure time."""
         found = self._kept.first(limit, newest=newest, skip=skip)
         return [self._masked(message) for message in found]
 
     def named(self, id_: str) -> Iterator[FailedMessage]:
-        """Those that an id may stand for, and perhaps others."""
+        """Return messages that an id may stand for, and perhaps others."""
         return map(self._masked, self._kept.named(id_))
 
     def around(self, failure_id: str, group_id: str) -> Neighbours:
-        """The messages next to one, among all of a cause."""
+        """Return the neighbours of a message among all with its cause."""
         return self._kept.around(failure_id, group_id)
 
     def groups(self, by: Column) -> Groups:
-        """Groups of them by a column."""
+        """Group the messages by a column."""
         if by.name in BODIES:
-            raise _asks_for_bodies("they are grouped by it")
+            raise _asks_for_bodies("these would be grouped by the body")
         return self._kept.groups(by)
 
     def counts(self) -> dict[str, int]:
-        """How many of them each cause has, by the id of its group."""
+        """Count the messages of each cause, by the id of its group."""
         return self._kept.counts()
 
     def counted_by(self, expression: str, most: int) -> ValueCounts:
-        """The most frequent values of an expression; of bodies, as they are masked."""
+        """Return the most frequent values of an expression, computed on masked bodies."""
         with Database() as parser:
             columns = parser.columns_of(expression)
         if not BODIES & {column.name for column in columns}:
@@ -81,16 +81,16 @@ class MaskedMessages(KeptMessages):
         return ValueCounts(values, int(str(rows[0]["different"])) if rows else 0)
 
     def trips(self) -> dict[str, CauseHistory]:
-        """What the messages of each cause have behind them."""
+        """Return the history of each cause's messages, by the id of its group."""
         return self._kept.trips()
 
     def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
-        """What a requeue of them would do; its examples are masked."""
+        """Return what a requeue of the messages would do, with masked examples."""
         found = self._kept.prospects(direction, most_redrives, few)
         return found._replace(first=[self._masked(message) for message in found.first])
 
     def database(self, columns: Sequence[Column]) -> Database:
-        """A database whose table `failed` has these columns of them."""
+        """Return a database whose table `failed` holds these columns of the messages."""
         if not BODIES & {column.name for column in columns}:
             return self._kept.database(columns)
         database = Database(columns=columns)
@@ -105,7 +105,7 @@ class MaskedMessages(KeptMessages):
 
 
 def masked_look(look: Look, mask: Mask | None) -> Look:
-    """A former look whose messages are masked."""
+    """Mask the messages of an earlier look."""
     if mask is not None:
         assert isinstance(look.messages, KeptMessages)
         look.messages = MaskedMessages(look.messages, mask)
@@ -113,12 +113,12 @@ def masked_look(look: Look, mask: Mask | None) -> Look:
 
 
 def check_filter(filter_: Filter) -> None:
-    """Checks that a filter does not ask for a body."""
+    """Check that a filter doesn't read bodies."""
     if isinstance(filter_.where, str):
         with Database(filter_.now) as database:
             columns = database.columns_of(filter_.where)
         if BODIES & {column.name for column in columns} or columns == COLUMNS:
-            raise _asks_for_bodies("the filter asks for it")
+            raise _asks_for_bodies("the filter reads them")
 
 
 def _asks_for_bodies(why: str) -> ConfigurationError:

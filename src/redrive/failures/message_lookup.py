@@ -1,4 +1,4 @@
-"""Finds messages of a failed queue by what people have in hand: an id, or the beginning of one."""
+"""Find messages of a failed queue by an id or a prefix of one."""
 
 import re
 from collections.abc import Iterable
@@ -16,28 +16,30 @@ _Matches = dict[str, list[FailedMessage]]
 
 
 class NothingFound(RedriveError):
-    """No message has the id that was asked for."""
+    """No message has the requested id."""
 
 
 def find_one(failed: Iterable[FailedMessage], id_: str, source: str) -> FailedMessage:
-    """Return the oldest message that an id names: a failure id, the first 16 digits of a digest, a
-    message id, or the unique beginning of a failure id."""
+    """Return the oldest message with this id.
+
+    An id is a failure id or a unique prefix of one, the first 16 digits of a digest, or a message
+    id.
+    """
     search = _Search(id_)
     for message in failed:
         search.look_at(message)
         if search.is_found:
-            break  # to look at one, a queue of millions need not be read to its end
+            break  # a queue of millions need not be read to its end to find one message
     return next(iter(search.result(source).values()))[0]
 
 
 def find_some(
     failed: Iterable[FailedMessage], ids: Iterable[str], source: str
 ) -> list[FailedMessage]:
-    """Return the messages that these ids name. If a message is there twice, byte for byte, both are
-    meant.
+    """Return the messages with these ids, including exact copies of them.
 
-    All messages are looked at, since any of them may have copied an id. An id of several that
-    differ is refused: nobody can tell from here which of them made it up.
+    All messages are read, since any of them may have copied an id. An id shared by messages that
+    differ is refused: nothing here tells which of them made it up.
     """
     searches = {id_: _Search(id_) for id_ in ids}
     for message in failed:
@@ -50,7 +52,7 @@ def find_some(
 
 
 class _Search:
-    """What an id stands for, surest first."""
+    """The messages that match an id, the most certain matches first."""
 
     def __init__(self, wanted: str) -> None:
         self._wanted = wanted
@@ -59,12 +61,14 @@ class _Search:
 
     @property
     def is_found(self) -> bool:
-        """Whether a message of this failure id was found."""
+        """Whether a message with this failure id was found."""
         return bool(self._found[_SURE])
 
     def look_at(self, message: FailedMessage) -> None:
-        """Keeps a message that it stands for. Of too many, some: they are only named then, and not
-        all may fit into memory."""
+        """Keep a message that matches. If there are too many, only some are kept, to save memory.
+
+        The error for an ambiguous id names only some.
+        """
         if message.failure_id == self._wanted or (
             self._may_be_digest and message.digest.startswith(self._wanted)
         ):
@@ -79,7 +83,7 @@ class _Search:
             matches.setdefault(message.digest, []).append(message)
 
     def result(self, source: str) -> _Matches:
-        """The messages of the one failure that it stands for."""
+        """Return the matching messages, which must all be the same message."""
         matches = next((matches for matches in self._found if matches), None)
         if matches is None:
             raise NothingFound(
@@ -90,7 +94,7 @@ class _Search:
             several = f"{more}{min(len(matches), _MOST_NAMED)} messages"
             ids = list(dict.fromkeys(messages[0].failure_id for messages in matches.values()))
             if len(ids) < len(matches):
-                # A failure id does not tell them apart.
+                # Their failure ids don't tell them apart.
                 digests = [digest[:_SHORT_DIGEST] for digest in list(matches)[:_MOST_NAMED]]
                 raise ConfigurationError(
                     f"{self._wanted!r} matches {several} of {source!r} that differ, though some "

@@ -1,4 +1,4 @@
-"""What can be asked of failed messages, wherever they are: in a queue, or in a file."""
+"""Queries over failed messages in a queue or a file."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
@@ -27,7 +27,7 @@ Where = Filter | str | Predicate | None
 
 
 class MessageSource(ABC):
-    """Failed messages that can be asked, and stay where they are."""
+    """A source of failed messages that can be queried. The messages stay where they are."""
 
     @abstractmethod
     def _look(
@@ -38,7 +38,7 @@ class MessageSource(ABC):
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> AbstractContextManager[Look]:
-        """Look at the messages for as long as the block."""
+        """Look at the messages within the block."""
 
     def messages(
         self,
@@ -48,21 +48,21 @@ class MessageSource(ABC):
         look_at: int | None = None,
         on_progress: OnLook | None = None,
     ) -> Generator[FailedMessage, None, None]:
-        """The messages that a filter means, from the oldest on. Each stays where it is.
+        """Iterate over the messages that match a filter, oldest first. They stay where they are.
 
-        A queue is held while they are asked for, as `FailedQueue.browse` says: take them out of the
-        iterator, with `list` or a short loop, before anything slow is done with them.
+        A queue is held during the iteration, as `FailedQueue.browse` explains: take the messages
+        out of the iterator, with `list` or a short loop, before you do anything slow with them.
 
         Args:
-            where: which: an expression of the filter language, such as `error_type = 'KeyError'`,
-                a function that says it of a message, or a `Filter`; None for all. An expression
+            where: an expression of the filter language, such as `error_type = 'KeyError'`, a
+                function that decides for each message, or a `Filter`; None for all. An expression
                 needs `redrive[cli]`.
-            limit: how many at most.
-            look_at: how many of the oldest are read at most; None for all.
-            on_progress: told about ten times a second how far it is.
+            limit: how many messages to return at most.
+            look_at: how many of the oldest messages to read at most; None for all.
+            on_progress: called about ten times a second with the progress of the look.
 
         Raises:
-            ConfigurationError: there are no such messages, or the expression can't be used.
+            ConfigurationError: there is no such queue or file, or the expression can't be used.
             BrokerUnavailable: the connection was lost.
         """
         with open_filter(where) as filter_, self._look(look_at, on_progress=on_progress) as look:
@@ -77,20 +77,22 @@ class MessageSource(ABC):
         max_age: Duration | None = None,
         on_progress: OnLook | None = None,
     ) -> list[Group]:
-        """What the messages have failed for, the most frequent cause first: the error's type, its
-        message without what differs, and the innermost frame of the service's own code.
+        """Group messages by the cause of their failure, the most frequent cause first.
+
+        A cause is the error's type, its message without the variable parts, and the innermost frame
+        of the service's own code.
 
         Args:
-            where: of which messages, as for `messages`.
-            by: a column to group by in place of the cause.
-            look_at: how many of the oldest are read at most; None for all.
-            max_age: how old an earlier look may be that answers, from this machine's index of
-                looks; a new one is kept there. None looks at the messages, and keeps nothing.
-            on_progress: told about ten times a second how far it is.
+            where: which messages, as for `messages`.
+            by: a column to group by instead of the cause.
+            look_at: how many of the oldest messages to read at most; None for all.
+            max_age: how old an earlier look from this machine's index may be to answer; a new look
+                is kept in the index. None reads the messages themselves and keeps nothing.
+            on_progress: called about ten times a second with the progress of the look.
 
         Raises:
-            ConfigurationError: there are no such messages, no such column, or the expression can't
-                be used.
+            ConfigurationError: there is no such queue or file, no such column, or the expression
+                can't be used.
             BrokerUnavailable: the connection was lost.
         """
         column = column_named(by)
@@ -112,18 +114,20 @@ class MessageSource(ABC):
         max_age: Duration | None = None,
         on_progress: OnLook | None = None,
     ) -> QueryResult:
-        """The answer to a SELECT from the table `failed`, whose rows are the messages: DuckDB's SQL
-        over the columns that `redrive failed columns` lists, without access to files or the
-        network. It needs `redrive[cli]`.
+        """Return the result of a SELECT from the table `failed`, whose rows are the messages.
+
+        The query is DuckDB's SQL over the columns that `redrive failed columns` lists, without
+        access to files or the network. It needs `redrive[cli]`.
 
         Args:
             sql: the query.
-            look_at: how many of the oldest are read at most; None for all.
-            max_age: how old an earlier look may be that answers, as for `causes`.
-            on_progress: told about ten times a second how far it is.
+            look_at: how many of the oldest messages to read at most; None for all.
+            max_age: how old an earlier look may be to answer, as for `causes`.
+            on_progress: called about ten times a second with the progress of the look.
 
         Raises:
-            ConfigurationError: it is no SELECT, or can't be run; or there are no such messages.
+            ConfigurationError: it is not a SELECT, or can't be run; or there is no such queue or
+                file.
             BrokerUnavailable: the connection was lost.
         """
         sql, columns = checked_query(sql)
@@ -139,19 +143,19 @@ class MessageSource(ABC):
     def snapshot(
         self, path: Path | str, where: Where = None, *, on_progress: OnLook | None = None
     ) -> int:
-        """Copies messages to a file, byte for byte; they stay where they are.
+        """Copy messages to a file, byte for byte; they stay where they are.
 
         Args:
             path: a new file: `.parquet`, `.jsonl` or `.duckdb`.
             where: which messages, as for `messages`.
-            on_progress: told about ten times a second how far it is.
+            on_progress: called about ten times a second with the progress of the look.
 
         Returns:
-            How many; they are on the disk.
+            How many messages were written; they are safe on disk.
 
         Raises:
-            ConfigurationError: there is such a file, or it can't be written; or there are no such
-                messages.
+            ConfigurationError: the file exists or can't be written, or there is no such queue or
+                file to read from.
             BrokerUnavailable: the connection was lost.
         """
         check_path(Path(path))
@@ -168,17 +172,18 @@ def answer_of(
     on_progress: OnLook | None = None,
     patience: Duration | None = None,
 ) -> tuple[T, Look]:
-    """What a function finds in a look, and the look. Where an earlier look turns out not to
-    answer it, the messages themselves are looked at.
+    """Answer a question from a look; return the answer and the look.
+
+    If an earlier look turns out to be unable to answer, the messages themselves are read.
 
     Args:
         source: the messages.
-        question: is given the look.
-        look_at: how many of the oldest; None for all that are there when it begins.
-        recall: how an earlier look may answer; None looks at the messages themselves, and keeps
+        question: a function that receives the look.
+        look_at: how many of the oldest messages to read; None for all that are there at the start.
+        recall: how an earlier look may answer; None reads the messages themselves and keeps
             nothing.
-        on_progress: told about ten times a second how far it is.
-        patience: how long another's look is waited for.
+        on_progress: called about ten times a second with the progress of the look.
+        patience: how long to wait for a look by somebody else.
     """
     try:
         with source._look(
@@ -190,7 +195,7 @@ def answer_of(
         if isinstance(error, BodyNotKept) and not recall.or_look:
             raise ConfigurationError(
                 str(error).partition(": ")[0],
-                "Ask by other columns, or by the command line, which looks at the queue.",
+                "Use other columns, or the command line, which looks at the queue itself.",
             ) from error
         recall.on_notice(str(error))
     with source._look(
@@ -200,15 +205,15 @@ def answer_of(
 
 
 def open_filter(where: Where) -> OpenFilter:
-    """The filter that was given in whichever way, to be entered."""
+    """Make a filter, to be entered as a context manager."""
     return OpenFilter(where if isinstance(where, Filter) else Filter(where))
 
 
 def column_named(name: str) -> Column:
-    """The column of the filter language with this name.
+    """Return the column of the filter language with this name.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is no such column.
     """
     if name not in BY_NAME:
         raise ConfigurationError(
@@ -218,10 +223,10 @@ def column_named(name: str) -> Column:
 
 
 def checked_query(sql: str) -> tuple[str, tuple[Column, ...]]:
-    """A query without its semicolon, and the columns that it speaks of, at least one.
+    """Return a query without its semicolon, and the columns that it uses, at least one.
 
     Raises:
-        ConfigurationError: it is no SELECT, or can't be run; or DuckDB is not installed.
+        ConfigurationError: it is not a SELECT, or can't be run; or DuckDB is not installed.
     """
     sql = sql.strip().removesuffix(";")
     with _database() as parser:

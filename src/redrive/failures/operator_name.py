@@ -1,4 +1,4 @@
-"""Who does something, as a journal and an index have it."""
+"""The name of the operator, as recorded in journals and indexes."""
 
 import contextlib
 import getpass
@@ -12,8 +12,10 @@ _OPERATOR: ContextVar[str] = ContextVar("redrive-operator", default="")
 
 @contextlib.contextmanager
 def acting_for(operator: str) -> Iterator[None]:
-    """Has what this thread does in the block be done by somebody whom this process serves; an empty
-    name is nobody's."""
+    """Attribute what this thread does in the block to an operator whom this process serves.
+
+    An empty name stands for no operator.
+    """
     token = _OPERATOR.set(operator)
     try:
         yield
@@ -22,7 +24,7 @@ def acting_for(operator: str) -> Iterator[None]:
 
 
 def whoami() -> str:
-    """Whom this process serves, if that is somebody, then its user and its host."""
+    """Return the operator whom this process serves, if any, and the process's own user and host."""
     own = _own_name()
     operator = _OPERATOR.get()
     return f"{operator} by {own}" if operator else own
@@ -31,6 +33,6 @@ def whoami() -> str:
 def _own_name() -> str:
     try:
         name = getpass.getuser()
-    except (OSError, KeyError):  # a container may have a user that has no name
+    except (OSError, KeyError):  # the user of a container may have no name
         name = str(os.getuid()) if hasattr(os, "getuid") else "somebody"
     return f"{name}@{socket.gethostname()}"

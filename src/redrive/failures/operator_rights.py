@@ -1,4 +1,4 @@
-"""What a user may do with queues of failed messages, as the broker says it."""
+"""What a user may do with queues of failed messages, according to the broker."""
 
 import threading
 import time
@@ -14,13 +14,12 @@ from redrive.topology.doctor.permissions import Right
 from redrive.topology.names import ExchangeFamily
 
 _BELIEVED = 30.0
-"""Seconds for which an answer of the broker's is believed."""
+"""Seconds for which an answer of the broker is cached."""
 _MOST_KNOWN = 20_000
 
 
 def check_login(url: str) -> None:
-    """Checks that the broker lets the user of an address in, with its password, to its virtual
-    host."""
+    """Check that the broker accepts a URL's user and password for its virtual host."""
     with Connector(url, default_name("login")).blocking():
         pass
 
@@ -33,9 +32,9 @@ class _Answer(NamedTuple):
 class OperatorRights:
     """What a user may do with queues of failed messages.
 
-    Each right is asked of the broker by something that changes nothing, whatever the broker decides
-    it by: permissions of its own, LDAP, tokens. So no right of the management API is needed, and a
-    regular expression is never read in another way than the broker reads it.
+    The broker is asked about each right by an operation that changes nothing, so it doesn't matter
+    whether it decides by its own permissions, LDAP or tokens. No rights in the management API are
+    needed, and regular expressions are never read differently from the broker.
     """
 
     def __init__(self, url: str, family: ExchangeFamily) -> None:
@@ -44,22 +43,24 @@ class OperatorRights:
         self._lock = threading.Lock()
         self._answers: dict[Right, _Answer] = {}
         self.is_refused = False
-        """Whether the broker does not let the user in any more."""
+        """Whether the broker no longer accepts the user's login."""
 
     @property
     def user(self) -> str:
-        """The broker's user."""
+        """The broker user."""
         return BrokerURL.parse(self._url).username
 
     def missing(self, act: OperatorAct, queue: str, *, literal: bool) -> list[Right]:
-        """The rights that the user lacks for an act."""
+        """Return the rights that the user lacks for an act."""
         needed = rights_needed(act, queue, self._family, literal=literal)
         has = self.has(needed)
         return [right for right, is_had in zip(needed, has, strict=True) if not is_had]
 
     def has(self, rights: Sequence[Right]) -> list[bool]:
-        """Of each right, whether the user has it. What the broker has answered before is what
-        counts while it can't be reached."""
+        """Tell for each right whether the user has it.
+
+        Earlier answers stay valid while the broker can't be reached.
+        """
         with self._lock:
             if len(self._answers) > _MOST_KNOWN:
                 self._answers.clear()
@@ -89,7 +90,7 @@ class OperatorRights:
         except PublishersBlocked as error:
             raise BrokerUnavailable(
                 connector.url.address,
-                f"{error}, and says nothing of rights to write meanwhile",
+                f"{error}, and does not answer about write permissions meanwhile",
                 "See its log.",
             ) from error
         at = time.monotonic()

@@ -1,4 +1,4 @@
-"""How failed messages are to be requeued: which, how many, how fast, and when to stop."""
+"""Orders to requeue failed messages: which, how many, how fast, and when to stop."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,19 +22,19 @@ class Order:
 
     Args:
         filter: which messages.
-        limit: how many at most; None for all of them.
-        to: the queue that they go to; None for the one that each failed in.
-        rate: how many a second at most; None for as many as there can be.
-        guards: what stops it: a canary, a share of failures.
-        force: whether messages go that were requeued too often already.
-        patch: the text of a JSON patch or merge patch of the bodies.
-        function: `module:function` that makes another body of a message.
-        edits: bodies that people have edited, in base64, by the digests of their messages.
-        via: whether they go by the exchange and the key that they were first published with.
-        pace_by_depth: they go only while the queue that they go to has fewer ready messages; None
-            for any number.
-        transform: makes another body of a message: a function of the program that gives the order.
-        unchecked: whether messages go whose way back the broker could not confirm.
+        limit: how many messages at most; None for all.
+        to: the queue to send them to; None for the queue that each failed in.
+        rate: how many messages a second at most; None for no limit.
+        guards: what stops the requeue: a canary, or a share of failures.
+        force: whether to send messages that were requeued too often already.
+        patch: the text of a JSON patch or merge patch to apply to the bodies.
+        function: `module:function` that returns a new body for a message.
+        edits: bodies edited by people, in base64, by the digests of their messages.
+        via: whether to send messages by the exchange and key that they were first published with.
+        pace_by_depth: send only while the destination queue has fewer ready messages than this;
+            None for no limit.
+        transform: a function of the calling program that returns a new body for a message.
+        unchecked: whether to send messages whose route the broker could not confirm.
     """
 
     filter: Filter = field(default_factory=Filter)
@@ -53,36 +53,37 @@ class Order:
 
     @property
     def direction(self) -> Direction:
-        """Where they go.
+        """Where the messages go.
 
         Raises:
-            ConfigurationError: two ways are asked for, or a pace by the depth of unknown queues.
+            ConfigurationError: two destinations are given, or a pace by the depth of unknown
+                queues.
         """
         check_pace(self.pace_by_depth, via=self.via)
         return Direction(self.to, self.via, self.unchecked)
 
     @property
     def most_redrives(self) -> int | None:
-        """What was requeued so often before stays; None for no limit."""
+        """Number of earlier requeues from which a message stays; None for no limit."""
         return None if self.force else MOST_REDRIVES
 
     def may_go(self, message: FailedMessage) -> bool:
-        """Whether a message may be requeued once more."""
+        """Check whether a message may be requeued once more."""
         return self.most_redrives is None or message.redrive_count < self.most_redrives
 
     @property
     def changes_bodies(self) -> bool:
-        """Whether messages go with other bodies."""
+        """Whether messages are sent with other bodies."""
         return bool(self.patch is not None or self.function or self.edits or self.transform)
 
     @property
     def takes_the_first(self) -> bool:
-        """Whether the oldest go as they are, whatever they are: a number of them that nothing is
-        chosen from, nor changed."""
+        """Whether the oldest messages are sent as they are, by number alone, without a filter or
+        edit."""
         return self.limit is not None and self.filter.is_all and self.edit() is None
 
     def edit(self) -> Edit | None:
-        """What makes other bodies; None where messages go as they are.
+        """Return the function that makes new bodies; None if bodies don't change.
 
         Raises:
             ConfigurationError: the patch or the function can't be used.
@@ -96,29 +97,28 @@ class Order:
         return edited(self.edits) if self.edits else None
 
     def as_json(self) -> dict[str, object]:
-        """It as JSON values; of a function of a program, that there is one."""
+        """Return the order as JSON values. Functions of a program are only marked as present."""
         others = (n for n in self.__slots__ if n not in ("guards", "filter", "transform"))
         of_program = self.transform is not None or callable(self.filter.where)
         return {
             **({_OF_PROGRAM: True} if of_program else {}),
             **{name: getattr(self, name) for name in others},
             **self.guards.as_json(),
-            # As redrive 0.1 has called it, whose jobs may be resumed.
+            # The name that redrive 0.1 used, whose jobs may be resumed.
             "selection": self.filter.as_json(),
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> Self:
-        """What `as_json` has written.
+        """Read the result of `as_json`.
 
         Raises:
-            ConfigurationError: a function of a program is a part of it, or redrive 0.1 has written
-                it with ids.
+            ConfigurationError: the order includes a function of a program, or ids from redrive 0.1.
         """
         if values.get(_OF_PROGRAM):
             raise ConfigurationError(
                 "its messages were chosen, or changed, by a function of the program that began it",
-                "Have that program requeue again: what was sent is not in its queue any more.",
+                "Run that program again: messages that were sent are no longer in their queue.",
             )
         known: dict[str, Any] = {
             name: value for name, value in values.items() if name in cls.__slots__

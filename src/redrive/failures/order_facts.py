@@ -1,4 +1,4 @@
-"""All that an order does, in words: whoever approves it or has it go on has to have seen it."""
+"""A complete description of an order, for people who approve or resume it."""
 
 import base64
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from redrive.failures.stored_message import text_of
 
 
 class OrderFact(NamedTuple):
-    """One thing that an order says.
+    """One fact about an order.
 
     Args:
-        name: of what.
-        text: what; may have several lines, and control characters in them.
+        name: the name of the fact.
+        text: the fact itself; may have several lines, and contain control characters.
     """
 
     name: str
@@ -23,7 +23,7 @@ class OrderFact(NamedTuple):
 
 
 def filter_facts(filter_: Filter) -> list[OrderFact]:
-    """Return which messages a filter of the journal chooses."""
+    """Return facts about which messages a filter of the journal chooses."""
     where = filter_.where if isinstance(filter_.where, str) else ""
     facts = [OrderFact("where", where)] if where else []
     facts += [OrderFact("group", group) for group in filter_.groups]
@@ -35,7 +35,7 @@ def filter_facts(filter_: Filter) -> list[OrderFact]:
 
 
 def order_facts(order: Order) -> list[OrderFact]:
-    """Return all that an order says but its filter, as far as it is not what is usual."""
+    """Return all facts about an order, without its filter and default values."""
     guards = order.guards
     canary = ""
     if guards.canary:

@@ -1,5 +1,4 @@
-"""Sees what becomes of the messages of a job: events, and copies of what is retried or set
-aside."""
+"""Watch the outcome of a job's messages: events, and copies of messages retried or set aside."""
 
 import contextlib
 import threading
@@ -35,15 +34,15 @@ _MOST_CAUSES = 100
 
 
 class Watch:
-    """Counts what becomes of a job's messages, while they are sent; a context manager.
+    """Counts the outcomes of a job's messages while they are sent; a context manager.
 
-    What is set aside is seen as it passes the failed exchange, and what is rejected or republished
-    for a retry as it passes the retry exchange, so a subscriber of any kind and version is watched.
-    What succeeded, and what waits on the delay ladder or in an ordered queue, is known only where
-    the subscriber tells.
+    Messages that are set aside are seen at the failed exchange, and messages rejected or
+    republished for a retry are seen at the retry exchange, so subscribers of any kind and version
+    are watched. Successes, and messages that wait on the delay ladder or in an ordered queue, are
+    known only if the subscriber reports them.
 
-    Consumers that are not redrive's tell nothing. What fails there again is seen as it comes by the
-    same exchange and key to the dead-letter queue as before.
+    Consumers without redrive report nothing. Messages that fail there again are seen when they
+    reach the dead-letter queue by the same exchange and key as before.
     """
 
     def __init__(
@@ -78,39 +77,41 @@ class Watch:
 
     @property
     def causes(self) -> Counter[Cause]:
-        """What failed again for what, as it was seen; from any thread. What comes after the first
-        hundred causes is counted in none."""
+        """Number of messages that were seen to fail again, by cause; safe to read from any thread.
+
+        Only the first hundred causes are counted.
+        """
         return self._causes
 
     @property
     def standing(self) -> OutcomeTotals:
-        """What is known by now; from any thread."""
-        # Told and seen are the same messages: the larger is the better known.
+        """What is known by now; safe to read from any thread."""
+        # Both counts are of the same messages: the larger one is more complete.
         failing = max(self._retrying_told, self._retrying_seen) + self._failed_at_once
         return OutcomeTotals(self._succeeded, max(failing, self._failed_again), self._failed_again)
 
     sees_while_sending = True
 
     def begin(self) -> None:
-        """Messages are about to be sent."""
+        """Do nothing before messages are sent."""
 
     def sent(self, count: int) -> None:
-        """So many were sent since."""
+        """Do nothing after messages were sent."""
 
     def look(self) -> OutcomeTotals:
-        """What is known by now."""
+        """Return what is known by now."""
         return self.standing
 
     def __enter__(self) -> "Watch":
         with declaring(self._connector) as declarer:
-            if self._queues:  # nobody else tells anything
+            if self._queues:  # consumers without redrive report no events
                 _declare_events(declarer, self._exchanges)
             declarer.declare(self._queue)
             for binding in self._bindings:
                 declarer.declare(binding)
             with contextlib.suppress(
                 PermissionDenied, ConfigurationError
-            ):  # then only what subscribers tell of retries is known
+            ):  # without these bindings, retries are known only from reports of subscribers
                 for binding in self._retries:
                     declarer.declare(binding)
         self._link.start()
@@ -118,29 +119,30 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._link.close()
-        # Its queue is not deleted, it expires. A quorum queue that dead-letters waits until each
-        # queue that a message was routed to confirms it, and three minutes for one that was deleted
-        # meanwhile. Source: rabbit_fifo_dlx_worker, dead_letter_worker_publisher_confirm_timeout.
+        # Don't delete the queue, let it expire. A quorum queue that dead-letters waits until each
+        # queue that a message was routed to confirms it, and waits three minutes for a queue
+        # deleted meanwhile. Source: rabbit_fifo_dlx_worker,
+        # dead_letter_worker_publisher_confirm_timeout.
         with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
             for binding in (*self._retries, *self._bindings):
                 with contextlib.suppress(PermissionDenied, ConfigurationError):
                     declarer.unbind(binding)
 
     def connected(self, connection: Wire) -> None:
-        """The link is up: consume."""
+        """Start consuming when the link is up."""
         self._consumer = Consumer(
             connection, self._queue.name, _PREFETCH, received=self._received, refused=self._refused
         )
 
     def disconnected(self, error: RedriveError) -> None:
-        """The link is down; it comes back, and the queue waits for it."""
+        """Drop the consumer; the link comes back, and the queue keeps its messages until then."""
         self._consumer = None
 
     def gave_up(self, error: RedriveError) -> None:
-        """There is no link: nothing more is seen."""
+        """Do nothing: without a link, no further outcomes are seen."""
 
     def ended(self) -> None:
-        """The I/O thread ends."""
+        """Note that the I/O thread has ended."""
         self._ended.set()
 
     def _refused(self, error: RedriveError) -> None:
@@ -186,27 +188,27 @@ class Watch:
             copied = replace(delivery, dead_letter_queue=self._queue.name)
             cause = cause_of(FailedMessage.of_dead_letter(copied))
         if cause in self._causes or len(self._causes) < _MOST_CAUSES:
-            # A new one, for whoever reads it meanwhile.
+            # Make a new one, since another thread may be reading the old one.
             self._causes = self._causes + Counter((cause,))
 
     def _hear(self, outcomes: Outcomes | None) -> None:
         if outcomes is not None and outcomes.job == self._job and outcomes.queue in self._queues:
-            # What failed before, and was handled by a retry, may be of an earlier run of the job.
+            # Successes after an earlier failure may belong to an earlier run of the job.
             self._succeeded += max(0, outcomes.handled - outcomes.handled_after_retry)
             self._retrying_told += outcomes.retrying
 
 
 @dataclass(frozen=True, slots=True)
 class MessageCounts:
-    """What is in the queues of a subscription; None where there is no such queue, or this user may
-    not look.
+    """The contents of a subscription's queues. None for a missing queue, or without permission to
+    look.
 
     Args:
         queue: the main queue.
-        main: how much is ready in it, and who consumes it.
-        retry: the retry queue.
-        failed: the failed queue.
-        onward: what becomes of messages there if nobody comes for them, where they do not stay.
+        main: number of ready messages in the main queue, and its consumers.
+        retry: the depth of the retry queue.
+        failed: the depth of the failed queue.
+        onward: what happens to messages there that nobody consumes, if they don't stay.
     """
 
     queue: str
@@ -217,7 +219,7 @@ class MessageCounts:
 
     @property
     def is_unconsumed(self) -> bool:
-        """Whether it is sure that nobody consumes the main queue."""
+        """Whether the main queue certainly has no consumers."""
         return self.main is not None and not self.main.consumers
 
     def __str__(self) -> str:
@@ -233,7 +235,7 @@ class MessageCounts:
 
 
 def whereabouts(connector: Connector, queue: str) -> MessageCounts:
-    """How much is in the queues of a subscription, and who consumes the main queue."""
+    """Return the contents of a subscription's queues, and the consumers of the main queue."""
     with declaring(connector) as declarer:
 
         def look(name: str) -> Depth | None:
@@ -250,20 +252,25 @@ def whereabouts(connector: Connector, queue: str) -> MessageCounts:
 def reason_of_stop(
     verdict: CanaryDecision, standing: OutcomeTotals, look: Callable[[], Sequence[MessageCounts]]
 ) -> str:
-    """Return why a canary stopped its job. If none of it is failing, some of it is unknown: then
-    the reason also says where these messages may be, as far as the broker can be asked."""
+    """Return why a canary stopped its job.
+
+    If none of its messages is failing, some are unknown: the reason then also says where they may
+    be, if the broker answers.
+    """
     if standing.failing:
         return verdict.reason
     try:
         places = "; ".join(map(str, look()))
     except RedriveError:
         return verdict.reason
-    return f"{verdict.reason}: {places}; what is in none of them is held by consumers"
+    return f"{verdict.reason}: {places}; messages in none of them are held by consumers"
 
 
 def retry_delay(connector: Connector, queue: str) -> timedelta | None:
-    """How long a retry queue, or the broker itself, holds a message at most; None where nothing
-    does, or this user is not told."""
+    """Return how long a retry queue, or the broker itself, holds a message at most.
+
+    Returns None if nothing does, or if this user may not ask.
+    """
     with declaring(connector) as declarer, contextlib.suppress(PermissionDenied):
         if declarer.exists(Queue(names.retry_queue(queue))):
             ttl = (arguments_of(declarer, names.retry_queue(queue)) or {}).get("x-message-ttl")
@@ -275,7 +282,7 @@ def retry_delay(connector: Connector, queue: str) -> timedelta | None:
 
 
 def listen(connector: Connector, exchanges: ExchangeFamily, job: str) -> None:
-    """From now on a job's events are kept, until `heard` asks for them."""
+    """Keep a job's events from now on, until `heard` takes them."""
     queue = outcome_events.queue_of(job)
     with declaring(connector) as declarer:
         _declare_events(declarer, exchanges)
@@ -285,8 +292,7 @@ def listen(connector: Connector, exchanges: ExchangeFamily, job: str) -> None:
 
 
 def heard(connector: Connector, job: str) -> Iterator[Outcomes]:
-    """A job's events since they were asked for last; they are taken. None where nobody has
-    listened."""
+    """Take a job's events since the last call; there are none if `listen` was not called."""
     queue: Queue = outcome_events.queue_of(job)
     try:
         with connector.blocking() as connection:
@@ -306,7 +312,7 @@ def heard(connector: Connector, job: str) -> Iterator[Outcomes]:
 
 
 def _declare_events(declarer: Declarer, exchanges: ExchangeFamily) -> None:
-    """Declares the exchange of events; a user that may not is content to find it there."""
+    """Declare the exchange of events; without permission to, check that it exists."""
     exchange = outcome_events.exchange_of(exchanges)
     try:
         declarer.declare(exchange)

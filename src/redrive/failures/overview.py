@@ -1,4 +1,4 @@
-"""What messages of several queues have in common."""
+"""Groups of failed messages across several queues."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(slots=True)
 class SharedGroup:
-    """Messages of several queues that have something in common.
+    """Messages of several queues that belong to the same group.
 
     Args:
-        group: all of them; its example is of the first queue that was taken.
+        group: all of the messages; its example comes from the first queue added.
         queue: the queue that the example is in.
-        queues: how many are in which queue.
+        queues: number of messages in each queue.
     """
 
     group: Group
@@ -25,22 +25,22 @@ class SharedGroup:
 
 
 class Overview:
-    """The groups of several queues: what is the same in two of them is one group."""
+    """The groups of several queues, with equal groups merged."""
 
     def __init__(self) -> None:
         self._groups: dict[Key, SharedGroup] = {}
         self.queues: dict[str, int] = {}
-        """How many messages were counted in which queue."""
+        """Number of messages counted in each queue."""
         self.other = 0
-        """Messages in further groups than can be told apart."""
+        """Number of messages beyond the groups that can be told apart."""
 
     @property
     def total(self) -> int:
-        """How many messages were counted."""
+        """Number of messages counted."""
         return sum(self.queues.values())
 
     def take(self, queue: str, groups: Groups) -> None:
-        """Takes the groups of one more queue."""
+        """Add the groups of another queue."""
         self.queues[queue] = groups.total
         self.other += groups.other
         for group in groups.largest_first:
@@ -56,8 +56,8 @@ class Overview:
 
     @property
     def latest_first(self) -> list[SharedGroup]:
-        """All groups, the one whose last message failed most recently first; those of which nobody
-        knows when come last, the largest first."""
+        """All groups, the most recent failure first; groups without a time come last, the largest
+        first."""
         return sorted(
             self._groups.values(),
             key=lambda shared: (shared.group.last or _LONG_AGO, shared.group.count),

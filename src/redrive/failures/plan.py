@@ -1,4 +1,4 @@
-"""What an order would do, before it is carried out."""
+"""A preview of what an order would do."""
 
 import hashlib
 from collections import Counter
@@ -23,7 +23,7 @@ from redrive.redaction import redact
 _FEW = 5
 _MOST_CAUSES = 20
 _MOST_CHARACTERS = 200
-"""Of a cause, in the journal."""
+"""Length at which a cause's texts are cut in the journal."""
 Progress = Callable[[RequeueProgress], None]
 
 
@@ -32,30 +32,30 @@ class Plan:
     """What an order would send.
 
     Args:
-        looked_at: how many messages were looked at.
-        total: how many were there.
-        missing: how many somebody else held, so that they were not looked at; None if it is unknown
-            how many.
-        is_cut: whether the order's limit ended it, so that further messages were not looked at.
-        count: how many of them would go.
-        groups: how many of each cause.
-        first: the first few.
-        routes: which way how many of those go that the order means, and why, or why they stay.
+        looked_at: number of messages read.
+        total: number of messages in the queue.
+        missing: number of messages that somebody else held, so they were not read; None if unknown.
+        is_cut: whether the order's limit was reached, so that further messages were not read.
+        count: number of messages that would be sent.
+        groups: how many of them have each cause.
+        first: the first few of them.
+        routes: number of matching messages by route, with the reason for it, or the reason to stay.
         direction: where the order sends messages.
-        arrivals: by which exchanges and keys they came to where they are.
-        too_often: how many stay because they were requeued too often.
-        found_again_ids: the failure ids of these, a thousand at most.
-        found_again: how many that an earlier run had under way are in the failed queue.
-        shared_ids: how many failure ids stand for several of them that differ.
-        came_back: how many that the job has sent before are in the failed queue again, whether or
-            not they are of those that it means.
-        changes: of the first few that another body is made of, the difference.
-        changed: how many those are.
-        retries: the most retries that one of those that would go had.
-        retried_for: the longest that one of them was retried.
-        digests: those of the messages that would go, where that was asked for.
-        fingerprint: of those that would go: two plans of the same messages have the same; empty
-            where it was not asked for.
+        arrivals: the exchanges and keys by which the messages arrived where they are.
+        too_often: number of messages that stay because they were requeued too often.
+        found_again_ids: the failure ids of the messages in `found_again`, at most a thousand.
+        found_again: number of messages that an earlier run had in flight and that are in the failed
+            queue.
+        shared_ids: number of failure ids shared by different messages.
+        came_back: number of messages that the job has sent before and that are in the failed queue
+            again, whether or not they match.
+        changes: the differences between old and new bodies, for the first few messages that change.
+        changed: number of messages whose body changes.
+        retries: the most retries of one message that would be sent.
+        retried_for: the longest time that one of them was retried.
+        digests: the digests of the messages that would be sent, if requested.
+        fingerprint: a hash of these digests, equal for plans of the same messages; empty if not
+            requested.
     """
 
     looked_at: int = 0
@@ -82,12 +82,12 @@ class Plan:
 
     @property
     def matching(self) -> int:
-        """How many the order means, those included that stay."""
+        """Number of messages that match the order, including those that stay."""
         return self.count + self.too_often + self.left.total()
 
     @property
     def ways(self) -> Counter[WayBack]:
-        """How many go which way."""
+        """Number of messages that would be sent, by way."""
         ways: Counter[WayBack] = Counter()
         for route, count in self.routes.items():
             if route.way is not None and self.direction.goes(route):
@@ -96,33 +96,35 @@ class Plan:
 
     @property
     def left(self) -> Counter[Route]:
-        """How many stay for which verdict on their way, and why."""
+        """Number of messages that stay because of the verdict on their route, by route."""
         return Counter(
             {route: n for route, n in self.routes.items() if not self.direction.goes(route)}
         )
 
     def stay_for(self, verdict: Verdict) -> int:
-        """How many stay because this is the verdict on their way."""
+        """Return how many messages stay because of this verdict."""
         return sum(count for route, count in self.left.items() if route.verdict is verdict)
 
     @property
     def no_way_back(self) -> int:
-        """How many stay because nothing says which queue they failed in."""
+        """Number of messages that stay because nothing tells which queue they failed in."""
         return self.stay_for(Verdict.UNKNOWN)
 
     @property
     def contradicted(self) -> int:
-        """How many stay because the topology says otherwise than they do."""
+        """Number of messages that stay because the topology contradicts them."""
         return self.stay_for(Verdict.CONTRADICTED)
 
     @property
     def unchecked(self) -> int:
-        """How many stay because the broker could not confirm what they say."""
+        """Number of messages that stay because the broker could not confirm their route."""
         return self.stay_for(Verdict.UNCHECKED)
 
     def noted(self) -> dict[str, object]:
-        """What of it stands in the journal, as JSON values: how many of which cause, and how many
-        stay and why. No message and no body."""
+        """Return the part of the plan that the journal records, as JSON values.
+
+        It has numbers of messages by cause and by reason to stay, but no messages or bodies.
+        """
         causes = self.groups.most_common(_MOST_CAUSES)
         stay = {
             "requeued_too_often": self.too_often,
@@ -150,8 +152,8 @@ class Plan:
 
     @property
     def queues(self) -> list[str]:
-        """The queues that they go to, the one that gets most first; without what an exchange
-        chooses."""
+        """The destination queues, the one that gets most messages first. Queues behind an exchange
+        are not included."""
         return [way.queue for way, _ in self.ways.most_common() if way.queue is not None]
 
 
@@ -164,18 +166,19 @@ def plan_of(
     direction: Direction | None = None,
     with_fingerprint: bool = False,
 ) -> Plan:
-    """What an order would send of these messages; those that this job has sent before do not count.
+    """Plan what an order would send of these messages, without those that this job has sent before.
 
     Args:
-        order: what is to be sent, and where to.
-        messages: those of the queue.
-        under_way: what the job was sending when it ended.
-        job: its id; empty where it has sent nothing yet.
-        direction: where to, with what the broker says of it; None for the order's own.
-        with_fingerprint: whether the plan is to tell which messages it is about.
+        order: what to send, and where to.
+        messages: the messages in the queue.
+        under_way: the digests of messages that were in flight when the job ended.
+        job: the job's id; empty if it has sent nothing yet.
+        direction: where to, as checked at the broker; None for the order's own.
+        with_fingerprint: whether to identify the planned messages.
 
     Raises:
-        ConfigurationError: its expression can't be used, or a body can't be changed as it says.
+        ConfigurationError: the filter's expression can't be used, or a body can't be changed as
+            ordered.
     """
     if isinstance(messages, KeptMessages):
         messages.check(order.filter)
@@ -208,7 +211,7 @@ def plan_of(
         for message in open_filter.of(counted()):
             if order.limit is not None and plan.count >= order.limit and not under_way:
                 plan.is_cut = True
-                break  # a queue of millions need not be looked at to its end
+                break  # a queue of millions need not be read to its end
             if was_sent(message):
                 continue
             if under_way and (message.digest in under_way or message.failure_id in under_way):
@@ -242,7 +245,7 @@ def plan_of(
 
 
 def _fingerprint(digests: list[str]) -> str:
-    """Return one text for the digests of messages, in whatever order they were read."""
+    """Return a hash of the messages' digests that doesn't depend on their order."""
     together = hashlib.sha256()
     for digest in sorted(digests):
         together.update(bytes.fromhex(digest))
@@ -250,8 +253,7 @@ def _fingerprint(digests: list[str]) -> str:
 
 
 def _plan_of_kept(order: Order, direction: Direction, looked_at: int, meant: KeptMessages) -> Plan:
-    """What an order without an edit would send of what was kept: counted, and not made one by
-    one."""
+    """Plan an order without an edit from kept messages, without parsing each of them."""
     found = meant.prospects(direction, order.most_redrives, _FEW)
     shared = SharedIds()
     for message in found.sharing:

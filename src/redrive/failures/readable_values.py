@@ -1,5 +1,4 @@
-"""What messages hold as JSON values and texts that can be shown, stored and encoded, whatever bytes
-came."""
+"""JSON values and texts of a message that can be shown, stored and encoded, whatever its bytes."""
 
 import base64
 import json
@@ -13,12 +12,12 @@ from redrive.redaction import text_of
 
 
 def headers_of(message: FailedMessage) -> dict[str, object]:
-    """The headers as JSON values."""
+    """Return a message's headers as JSON values."""
     return {text_of(name): value_of(value) for name, value in message.headers.items()}
 
 
 def value_of(value: object) -> object:
-    """A header's value as a JSON value; what JSON has no type for is a text."""
+    """Return a header's value as a JSON value; types that JSON lacks become text."""
     match value:
         case str() | bool() | int() | None:
             return value
@@ -29,7 +28,7 @@ def value_of(value: object) -> object:
         case Decimal():
             return str(value)
         case float():
-            # JSON has no such numbers.
+            # JSON has no infinities and no NaN.
             return str(value) if value != value or value in (float("inf"), float("-inf")) else value
         case Mapping():
             return {text_of(str(name)): value_of(inner) for name, inner in value.items()}
@@ -40,8 +39,10 @@ def value_of(value: object) -> object:
 
 
 def plain_of(message: FailedMessage) -> bytes:
-    """A body as its handler reads it, uncompressed and in UTF-8; as it came where it can't be read
-    so."""
+    """Return a body as its handler reads it, uncompressed and in UTF-8.
+
+    A body that can't be decoded is returned unchanged.
+    """
     try:
         return message._utf8()
     except InvalidMessage:
@@ -49,7 +50,7 @@ def plain_of(message: FailedMessage) -> bytes:
 
 
 def body_text_of(message: FailedMessage) -> str | None:
-    """A body as a text; None where it is none."""
+    """Return a body as text; None if it isn't text."""
     try:
         return message._utf8().decode()
     except (InvalidMessage, UnicodeDecodeError):
@@ -57,7 +58,7 @@ def body_text_of(message: FailedMessage) -> str | None:
 
 
 def body_of(message: FailedMessage) -> tuple[object, str]:
-    """A body as a JSON value, and how it is to be read: `json`, `text` or `base64`."""
+    """Return a body as a JSON value, and its format: `json`, `text` or `base64`."""
     text = body_text_of(message)
     if text is None:
         return base64.b64encode(message.body).decode(), "base64"
@@ -68,14 +69,14 @@ def body_of(message: FailedMessage) -> tuple[object, str]:
 
 
 def json_text_of(message: FailedMessage) -> str | None:
-    """A body that is JSON as a text; None where it is not, or holds a text that UTF-8 can't
+    """Return the text of a JSON body; None if it isn't JSON, or has strings that UTF-8 can't
     encode."""
     text = body_text_of(message)
     return None if text is None else checked_json(text)
 
 
 def is_json(body: bytes) -> bool:
-    """Whether a body in UTF-8 is JSON."""
+    """Check whether a UTF-8 body is JSON."""
     try:
         _parsed(body.decode())
     except (ValueError, RecursionError):
@@ -84,12 +85,12 @@ def is_json(body: bytes) -> bool:
 
 
 def checked_json(text: str) -> str | None:
-    """A text that is JSON; None where it is not, or holds one that UTF-8 can't encode."""
+    """Return a JSON text; None if it isn't JSON, or has strings that UTF-8 can't encode."""
     if not text:
         return None
     try:
         value = _parsed(text)
-        # Only an escape can hide half a character; databases refuse it.
+        # Only an escape can produce an unpaired surrogate, which databases refuse.
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -98,15 +99,15 @@ def checked_json(text: str) -> str | None:
 
 
 def _parsed(text: str) -> object:
-    """The value of a JSON text. Raises ValueError or RecursionError where it is none, or has a
-    number that JSON can't give back."""
+    """Parse JSON; raise ValueError or RecursionError if it is invalid, or has a number beyond its
+    range."""
     return _DECODER.decode(text)
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise ValueError(f"{text} is more than a number can be")
+        raise ValueError(f"{text} is out of range")
     return number
 
 

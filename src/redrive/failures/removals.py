@@ -1,9 +1,9 @@
-"""What is taken out of a failed queue, written beside what is kept of it: so that the index need
-not be dropped, and nobody has to look again to see what is left.
+"""Records of messages taken out of a failed queue, stored beside the index of its messages.
 
-Each process that takes messages out appends to a file of its own, an entry of fixed size for each.
-An entry is written before its message goes, and taken back where it stays after all: of a process
-that was killed in between, a message counts as gone, and the depth of the queue tells if it is not.
+They keep the index valid, so that nobody has to scan the queue again to see what is left. Each
+process that takes out messages appends to a file of its own, one entry of fixed size per message.
+An entry is written before its message is taken out, and reverted if the message stays after all. If
+a process is killed in between, the message counts as gone; the queue's depth tells if it isn't.
 """
 
 import contextlib
@@ -26,15 +26,16 @@ _ENTRY = struct.Struct(">cdq")
 _MARK = struct.Struct(">q")
 _GOES, _STAYS = b"-", b"+"
 MOST_BYTES = 64 * 1024**2
-"""Of all entries of a queue: after more than these, what is kept of it is dropped."""
+"""Maximum size in bytes of one file of entries; if it grows larger, the index of the queue is
+dropped."""
 
 
 def mark_of(failure_id: str | None, routing_key: str, body: bytes) -> int:
-    """What a failed message is known by in its queue, in a copy of it, and in a stream, which drops
-    some of its headers: its own failure id, or, without one, its key and its body.
+    """Return a number that identifies a failed message in its queue, in a copy and in a stream.
 
-    Several messages may have one mark, as anybody may write an id: whoever goes by marks counts
-    them.
+    Streams drop some of a message's headers, so the mark depends only on its own failure id or,
+    without one, on its key and body. Several messages may share a mark, since anybody may write an
+    id: users of marks must count them.
     """
     if failure_id is not None:
         told = b"i" + failure_id.encode("utf-8", "surrogateescape")
@@ -46,8 +47,10 @@ def mark_of(failure_id: str | None, routing_key: str, body: bytes) -> int:
 
 
 class Removals:
-    """Notes what one process takes out of a queue; a context manager. Where it can't be noted, what
-    is kept of the queue is dropped, as it is not true any more."""
+    """Records what one process takes out of a queue; a context manager.
+
+    If that can't be recorded, the index of the queue is dropped, since it is no longer true.
+    """
 
     def __init__(self, indexes: Iterable[Index], queue: str) -> None:
         self._queue = queue
@@ -60,21 +63,22 @@ class Removals:
 
     @property
     def are_noted(self) -> bool:
-        """Whether anybody wants to know."""
+        """Whether removals are recorded at all."""
         return bool(self._files)
 
     def go(self, marks: Sequence[int]) -> None:
-        """These are about to go."""
+        """Record that these messages are about to be taken out."""
         if marks and self._files:
             self._append(_GOES, marks)
 
     def stays(self, mark: int) -> None:
-        """This one could not be sent after all; from any thread. It is written soon."""
+        """Note that a message could not be sent after all; safe to call from any thread. Written
+        soon."""
         if self._files:
             self._stays.append(mark)
 
     def flush(self) -> None:
-        """Writes which ones stay."""
+        """Write the records of messages that stay."""
         stay, self._stays = self._stays, []
         if stay and self._files:
             self._append(_STAYS, stay)
@@ -87,7 +91,7 @@ class Removals:
                 _append(file, data)
             except OSError:
                 self._files.remove((index, file))
-                with contextlib.suppress(OSError):  # then it is another user's
+                with contextlib.suppress(OSError):  # the index belongs to another user
                     index.forget(self._queue)
 
     def __enter__(self) -> Self:
@@ -103,7 +107,7 @@ class Removals:
 
 
 def _append(file: Path, data: bytes) -> None:
-    # Opened each time: whoever looks meanwhile deletes what is older than the look.
+    # Open it each time: a process that scans the queue deletes files older than its look.
     handle = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
     try:
         written, size = os.write(handle, data), os.fstat(handle).st_size
@@ -114,7 +118,7 @@ def _append(file: Path, data: bytes) -> None:
 
 
 def removed_since(files: Iterable[Path], moment: datetime) -> Counter[int]:
-    """How many messages of which mark were taken out since a moment."""
+    """Count the messages taken out since a time, by their marks."""
     removed: Counter[int] = Counter()
     since = moment.timestamp()
     for file in files:

@@ -1,4 +1,4 @@
-"""One run of sending failed messages back."""
+"""One run of a requeue: send failed messages back."""
 
 import logging
 import time
@@ -38,37 +38,41 @@ Progress = Callable[[RequeueProgress], None]
 
 
 class Cancel(Protocol):
-    """An event that somebody sets."""
+    """An event that somebody can set."""
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Check whether the event is set."""
 
 
 class Ledger(Protocol):
-    """Where it is written down which messages are on their way, by their digests: a run that was
-    killed can say what may be there twice."""
+    """Records which messages are in flight, by their digests.
+
+    After a run was killed, it tells which messages may exist twice.
+    """
 
     def sending(self, digests: Sequence[str]) -> None:
-        """These are about to be sent. It is called on the thread of `run`, and nothing of them is
-        sent before it returns."""
+        """Record messages that are about to be sent.
+
+        Called on the thread of `run`; none of them is sent before it returns.
+        """
 
     def settled(self, digests: Sequence[str]) -> None:
-        """These are no longer on their way: confirmed in their queue, and acked."""
+        """Record that messages are no longer in flight: confirmed in their queue, and acked."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequeueOptions:
-    """How messages are requeued.
+    """Options of a requeue.
 
     Args:
-        direction: where to.
-        rate: messages a second, at most; None for as many as there can be.
-        edit: makes another body of a message's.
-        ledger: where it is written down what is on its way.
-        most_redrives: what was requeued so often before stays; None for no limit.
-        discards: whether they are deleted instead of sent.
-        pace_by_depth: they are sent only while the queue that they go to has fewer ready messages;
-            None for any number.
+        direction: where to send the messages.
+        rate: messages a second at most; None for no limit.
+        edit: returns a new body for a message.
+        ledger: records the messages in flight.
+        most_redrives: number of earlier requeues from which a message stays; None for no limit.
+        discards: whether to delete messages instead of sending them.
+        pace_by_depth: send only while the destination queue has fewer ready messages than this;
+            None for no limit.
     """
 
     direction: Direction = field(default_factory=Direction)
@@ -81,8 +85,10 @@ class RequeueOptions:
 
 
 class _Judged(NamedTuple):
-    """A message taken, and whether it is one of those to send; `message` is None where nobody
-    needed to look into it, and `way` where it stays, as its `route` says."""
+    """A message taken from the queue, and the decision about it.
+
+    `message` is None if nobody had to parse it, and `way` is None if it stays, as its `route` says.
+    """
 
     taken: Held
     ordinary: Ordinary | None
@@ -96,14 +102,14 @@ _PREFETCH = 2000
 _PROGRESS_EVERY = 0.1
 _JUDGED_TOGETHER = 1000
 _NOTED_TOGETHER = 500
-"""Messages that a ledger is told of at a time: each time may cost a way to the broker and back."""
+"""Messages recorded in a ledger at a time: each time may cost a round trip to the broker."""
 
 
 class Requeue:
-    """Requeues what `choose` means of the first `total` messages. `run` is called once, on the
-    caller's thread.
+    """Requeues those of the first `total` messages that `choose` selects.
 
-    What is `confirmed` already is only acked, wherever it is found.
+    Call `run` once; it works on the caller's thread. Messages that are in `confirmed` are only
+    acked, wherever they are found.
     """
 
     def __init__(
@@ -129,7 +135,7 @@ class Requeue:
         self._total = total
         self._choose = choose
         self._manner = manner
-        # What is in a subscription's failed queue goes all one way, and need not be looked into.
+        # Messages of a subscription's failed queue all go the same way, and need not be parsed.
         to = manner.direction.to or (None if manner.direction.via else source.main)
         self._only_way = None if to is None else WayBack("", to)
         self._most_redrives = float("inf") if manner.most_redrives is None else manner.most_redrives
@@ -140,7 +146,7 @@ class Requeue:
             self._rate_limit.batch = _NOTED_TOGETHER
         self._judged: deque[_Judged] = deque()
         self._limit = total if limit is None else min(limit, total)
-        # What is not chosen is held until the end, so that it keeps its place.
+        # Messages that are not chosen are held until the end, so that they keep their place.
         self._most = self._limit if choose is None else total
         self._prefetch = min(_PREFETCH, self._limit) if choose is None else None
         self._on_progress = on_progress
@@ -164,21 +170,22 @@ class Requeue:
         self._confirmed: set[str] = set()
         self._confirmed_before: set[str] = set(confirmed)
         self.acked_again = 0
-        """Messages that were confirmed before, and had to be acked once more."""
+        """Number of messages that were confirmed before, and had to be acked once more."""
         self._acked: list[str] = []
 
     @property
     def confirmed(self) -> frozenset[str]:
-        """The digests of what is confirmed in its main queue, as far as it has ids of ours."""
+        """The digests of messages confirmed in their main queue, for messages with an id by
+        redrive."""
         return frozenset(self._confirmed_before | self._confirmed)
 
     def run(self) -> RequeueReport:
-        """Sends them, and returns when each is settled."""
+        """Send the messages, and return when each of them is settled."""
         if self._limit <= 0:
             return self._report
         with closing(self._probe):
             if self._only_way is not None:
-                # A depth that can't be read is told before anything is taken.
+                # Report an unreadable depth before any message is taken.
                 self._pace.has_room(self._only_way.routing_key, 0)
             return self._run()
 
@@ -202,10 +209,10 @@ class Requeue:
                 finally:
                     self._send_batch(taking)
                     self._wait_for_the_rest(taking)
-                # What was under way when the connection was lost is in the queue again, though all
-                # had been looked at.
+                # Messages in flight when the connection was lost are in the queue again, even if
+                # all had been read.
                 again = taking.catch_up() and not self._is_over()
-            # Who stops it wants to leave at once.
+            # Whoever cancels it wants it to end at once.
             taking.keeps_order = not self._is_over()
         self._report.cancelled = self._cancel.is_set()
         if self._can_hold_no_more():
@@ -214,8 +221,10 @@ class Requeue:
         return self._report
 
     def settle(self) -> None:
-        """Tells the ledger what is done with, once it is sure that no ack was forgotten: until then
-        any message may be there twice."""
+        """Tell the ledger which messages are settled, once it is certain that no ack was lost.
+
+        Until then, any message may exist twice.
+        """
         if self._manner.ledger is not None and self._acked:
             self._manner.ledger.settled(self._acked)
 
@@ -247,12 +256,12 @@ class Requeue:
 
     def _next(self, taking: QueueReader, most: int) -> list[_Judged]:
         if not self._judged:
-            # What is here already is judged together: asking a database costs as much for a
+            # Judge messages that have arrived together: a query costs the database as much for a
             # thousand as for one.
             together = most if self._choose is None else _JUDGED_TOGETHER
             some = taking.some(together, self._timeout, empty=self._empty, stop=self._is_over)
             self._judged.extend(self._judge(taking, some))
-        # All of these queues are asked before any of them gets one: a right may be lacking.
+        # Ask for the depth of all destinations before sending to any: a permission may be missing.
         self._see_depths()
         next_ones: list[_Judged] = []
         while self._judged and len(next_ones) < most and self._fits(self._judged[0], next_ones):
@@ -265,7 +274,7 @@ class Requeue:
                 self._pace.has_room(queue, self._in_flight.count)
 
     def _fits(self, judged: _Judged, before: Sequence[_Judged]) -> bool:
-        """Whether the queue that a message goes to has room; it has that much less then."""
+        """Check whether a message's destination has room, and reserve a place in it."""
         if self._manner.pace_by_depth is None or not judged.chosen or judged.way is None:
             return True
         queue = judged.way.routing_key
@@ -275,9 +284,9 @@ class Requeue:
         return True
 
     def _wait_for_room(self, taking: QueueReader) -> None:
-        """Waits a moment for the consumers of the queue that the next message goes to."""
+        """Wait a moment for the consumers of the next message's destination."""
         self._send_batch(taking)
-        # What was taken may not be there any more: messages wait here for as long as it takes.
+        # The connection may have been lost during a long wait, and taken messages with it.
         if not taking.catch_up():
             time.sleep(_PROGRESS_EVERY)
 
@@ -299,7 +308,7 @@ class Requeue:
         ]
 
     def _way_of(self, message: FailedMessage | None) -> tuple[WayBack | None, Route | None]:
-        """Where a message is sent, None if it stays; and its route, if there was need of one."""
+        """Return where a message is sent, None if it stays; and its route, if it was needed."""
         if message is None:
             return self._only_way, None
         route = self._manner.direction.route_of(message)
@@ -313,17 +322,15 @@ class Requeue:
         )
 
     def _can_hold_no_more(self) -> bool:
-        """Whether what stays fills the prefetch: nothing more is delivered then."""
+        """Check whether the messages that stay fill the prefetch: then no more are delivered."""
         return (
             self._prefetch is not None
             and len(self._report.failed) + self._report.skipped >= self._prefetch
         )
 
     def _room(self) -> int:
-        """How many more may be sent."""
-        with (
-            self._lock
-        ):  # a message that is confirmed leaves the one number, and then enters the other
+        """Return how many more messages may be sent."""
+        with self._lock:  # a confirmed message leaves one count before it enters the other
             return self._limit - self._report.requeued - self._in_flight.count
 
     def _look_at(self, taking: QueueReader, some: Sequence[_Judged]) -> None:
@@ -343,7 +350,7 @@ class Requeue:
         else:
             assert message is not None
             own_id, job, redrives = message.own_failure_id, message.job, message.redrive_count
-        # By its digest: the id is a header that another message may have, too.
+        # Identify it by its digest: its id is a header that another message may have, too.
         received = taken.received
         key = (
             None
@@ -351,7 +358,8 @@ class Requeue:
             else digest_of(received.routing_key, received.properties, received.body)
         )
         if key is not None and key in self._confirmed_before:
-            # Confirmed in its main queue, and counted: only the ack was lost with the connection.
+            # It is confirmed in its main queue, and counted: only its ack was lost with the
+            # connection.
             taking.ack(taken)
             self.acked_again += 1
             return
@@ -385,7 +393,7 @@ class Requeue:
         return self._bulk
 
     def _content(self, taking: QueueReader, judged: _Judged) -> tuple[bytes, bytes]:
-        """The properties and the body that are sent."""
+        """Return the properties and the body to send."""
         if judged.ordinary is not None:
             return judged.ordinary.properties, judged.taken.received.body
         assert judged.message is not None
@@ -424,7 +432,7 @@ class Requeue:
         return Outgoing(*judged.way, properties, body, own_id or noted or "", settled)
 
     def _goes(self, own_id: str | None, taken: Held) -> int | None:
-        """Has it noted, before it is sent, that a message goes; the mark that it goes by."""
+        """Queue a record that a message is about to go; return its mark."""
         if self._removals is None:
             return None
         mark = mark_of(own_id, taken.received.routing_key, taken.received.body)
@@ -456,8 +464,11 @@ class Requeue:
         outgoing: Outgoing,
         error: RedriveError | None,
     ) -> None:
-        """On the I/O thread: a message is confirmed, refused, or was on its way when the connection
-        was lost."""
+        """Handle a message that was confirmed or refused, or in flight when the connection was
+        lost.
+
+        Called on the I/O thread.
+        """
         with self._lock:
             if outgoing.in_doubt:
                 self._report.doubt(outgoing.message_id)
@@ -480,7 +491,7 @@ class Requeue:
             self._in_flight.settle()
 
     def _tell_of(self, taken: Held) -> None:
-        """Tells the log and the trace of a message that it is back in its main queue."""
+        """Log and trace that a message is back in its main queue."""
         message = self._source.message_of(taken.received)
         (way, _), delivery = self._way_of(message), message.delivery
         if telemetry.active is not None:
@@ -494,9 +505,10 @@ class Requeue:
             )
 
     def _on_lost(self) -> None:
-        """The connection is back: what was not settled is delivered again, from the oldest on."""
+        """Reset the state after a reconnect: unsettled messages are delivered again, the oldest
+        first."""
         with self._lock:
-            # Only what was confirmed: what was merely under way is sent again.
+            # Keep only confirmed messages: those in flight are sent again.
             self._confirmed_before |= self._confirmed
             self._confirmed.clear()
             self._under_way.clear()
@@ -521,8 +533,8 @@ class Requeue:
                 f"{blocked if taking.blocked else 'no confirm came'} within {self._timeout:g} s; "
                 f"{self._report.requeued} messages were requeued, {self._in_flight.count} may "
                 "have been",
-                "What was not confirmed is still in the failed queue: run it again when the broker "
-                "is well.",
+                "Messages that were not confirmed are still in the failed queue: run it again when "
+                "the broker has recovered.",
             )
 
     def _tell(self, *, always: bool = False) -> None:

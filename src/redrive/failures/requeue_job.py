@@ -1,5 +1,4 @@
-"""Carries out an order: sends, stops where that is asked for, and writes down in the journal how
-far it is."""
+"""Carry out an order: send messages, stop if guards say so, and record progress in the journal."""
 
 import contextlib
 import threading
@@ -38,18 +37,18 @@ if TYPE_CHECKING:
 
 
 class JournalDeliveries:
-    """Writes down in a journal which messages of a job are on their way."""
+    """Records in a journal which messages of a job are in flight."""
 
     def __init__(self, journal: "LocalJournal", job_id: str) -> None:
         self._journal = journal
         self._job_id = job_id
 
     def sending(self, digests: Sequence[str]) -> None:
-        """These are about to be sent."""
+        """Record messages that are about to be sent."""
         self._journal.sending(self._job_id, digests)
 
     def settled(self, digests: Sequence[str]) -> None:
-        """These are no longer on their way."""
+        """Record that messages are no longer in flight."""
         self._journal.settled(self._job_id, digests)
 
 
@@ -57,11 +56,11 @@ Notice = Callable[[str], None]
 
 
 class OutcomeCounts(NamedTuple):
-    """What is known by now of what a run of a job has sent.
+    """The outcomes known so far of the messages that a run has sent.
 
     Args:
-        standing: how much succeeded, is failing, and failed again.
-        causes: how much failed again for which cause.
+        standing: number of messages that succeeded, are failing, and failed again.
+        causes: number of messages that failed again, by cause.
     """
 
     standing: OutcomeTotals
@@ -73,7 +72,7 @@ OnOutcome = Callable[[OutcomeCounts], None]
 _GLANCE_SECONDS = 0.1
 _FIRST_PORTION = 100
 _BETWEEN_PORTIONS = 5.0
-"""Seconds for which it is waited what comes back of a portion, where only a look shows it."""
+"""Seconds to wait for messages to come back after each portion, if only a look shows them."""
 
 
 class RequeueJob:
@@ -111,7 +110,7 @@ class RequeueJob:
         self._stopped = ""
 
     def run(self, on_progress: Progress, cancel: Cancel) -> tuple[JobRecord, RequeueReport]:
-        """Sends, and writes down what became of it."""
+        """Send the messages, and record the outcome."""
         self._take_up()
         stopper = Stopper(self._journal, self._job, cancel)
         cancel = stopper
@@ -144,7 +143,7 @@ class RequeueJob:
 
     @contextlib.contextmanager
     def _telling(self, watch: Watch | ReturnChecks) -> Iterator[None]:
-        """Tells whoever asked what is seen, until the block ends, and once more then."""
+        """Report outcomes to the caller until the block ends, and once more then."""
         through = threading.Event()
 
         def tell() -> None:
@@ -161,9 +160,11 @@ class RequeueJob:
             self._on_outcome(OutcomeCounts(watch.standing, watch.causes))
 
     def _take_up(self) -> None:
-        """Begins, or finds out what an earlier run of the job has sent: all that it handed over and
-        that is not there any more."""
-        # Begun first: somebody else may have had it go on until then.
+        """Begin the job, or find out what an earlier run of it has sent.
+
+        A message was sent if it was handed over and is no longer in the queue.
+        """
+        # Begin it first: until then, somebody else may have resumed it.
         self._job = self._journal.begin(self._job)
         under_way = self._journal.under_way(self._job.id)
         handed_over = self._journal.handed_over(self._job.id)
@@ -192,23 +193,25 @@ class RequeueJob:
             self._ask_what_became_of_them(plan.came_back)
 
     def _ask_what_became_of_them(self, came_back: int) -> None:
-        """Counts what an earlier run has sent and nobody has told of: its success is not to be
-        taken for that of the new canary."""
-        with contextlib.suppress(RedriveError):  # then more is unknown, and has to be heard of
+        """Count messages of earlier runs without an outcome.
+
+        Their successes must not be attributed to the new canary.
+        """
+        with contextlib.suppress(RedriveError):  # more outcomes stay unknown then
             self._job = self._journal.heard(
                 self._job.id, self._failed._heard(self._job.id), came_back
             )
         self._unknown_before = self._job.unknown
 
     def _listen(self) -> None:
-        """Has what subscribers tell of this job kept; without it only failures are known."""
+        """Keep subscribers' reports about this job; without them, only failures are known."""
         if not self._listens or self._comes_back_to:
-            return  # nobody would ask; or it goes to consumers that tell nothing
+            return  # nobody would ask, or its consumers report nothing
         try:
             self._failed._listen(self._job.id)
         except RedriveError as error:
             self._on_notice(
-                "What subscribers tell of this job can't be kept: "
+                "Reports of subscribers about this job can't be kept: "
                 f"{str(error).partition(chr(10))[0]}"
             )
 
@@ -219,7 +222,7 @@ class RequeueJob:
             self._send(None, None, on_progress, cancel)
             return
         if self._order.guards.canary:
-            # A job that is taken up again has a new one: the consumers may be others by now.
+            # A resumed job gets a new canary: its consumers may have changed.
             watch.begin()
             self._send(
                 self._order.guards.canary,
@@ -228,7 +231,7 @@ class RequeueJob:
                 cancel,
             )
             watch.sent(self._report.requeued)
-            if self._stopped:  # in the middle of it: now it is known how many were sent
+            if self._stopped:  # it stopped before the number sent was known
                 self._stopped = self._canary.verdict(watch.standing, time_is_up=False).reason
             elif not cancel.is_set():
                 self._look_after(watch, cancel)
@@ -241,7 +244,7 @@ class RequeueJob:
     def _send_in_portions(
         self, watch: Watch | ReturnChecks, on_progress: Progress, cancel: Cancel
     ) -> None:
-        """Sends ten times as many each time, and looks in between what came back."""
+        """Send portions, each ten times the last, and check in between what has come back."""
         judge = self._share_of(watch)
         assert judge is not None
         portion = max(_FIRST_PORTION, 10 * self._order.guards.canary)
@@ -267,7 +270,7 @@ class RequeueJob:
 
     @property
     def _canary(self) -> Canary:
-        """What was sent in this run, while that is only the canary."""
+        """A canary of the messages sent in this run, as long as nothing else was sent."""
         guards = self._order.guards
         return Canary(
             max(self._report.requeued, self._sent_in_this_run),
@@ -279,8 +282,10 @@ class RequeueJob:
 
     @property
     def _comes_back_to(self) -> str:
-        """The dead-letter queue that a message which fails again comes back to; empty where
-        subscribers of redrive's tell of outcomes."""
+        """The dead-letter queue that messages come back to if they fail again.
+
+        Empty if subscribers with redrive report outcomes.
+        """
         source = source_of(self._failed)
         return source.queue if source.main is None and self._order.to is None else ""
 
@@ -293,7 +298,7 @@ class RequeueJob:
         return self._report.possible_duplicates - self._job.possible_duplicates
 
     def _look_after(self, watch: Watch | ReturnChecks, cancel: Cancel) -> None:
-        """Watches the canary until it is known whether the rest may follow."""
+        """Watch the canary until it is known whether the rest may follow."""
         if not self._report.requeued:
             if self._report.failed:
                 self._stopped = (
@@ -315,7 +320,7 @@ class RequeueJob:
             )
 
     def _share_of(self, watch: Watch | ReturnChecks) -> Callable[[], CanaryDecision] | None:
-        """Judges by the share that is failing; None where none was given."""
+        """Return a judge of the failing share; None if the order has no limit for it."""
         share = self._order.guards.stop_at
         return (
             None
@@ -352,8 +357,8 @@ class RequeueJob:
             order.most_redrives,
             pace_by_depth=order.pace_by_depth,
         )
-        # Without a filter messages are sent as they come, which is faster; what stays is to be in
-        # the way of none.
+        # Without a filter, messages are sent as they come, which is faster, if none that stay are
+        # in the way.
         all_go = self._order.filter.is_all and not self._some_stay
         with self._halting(judge, cancel) as halt:
             report = self._failed._send(
@@ -373,7 +378,7 @@ class RequeueJob:
     def _halting(
         self, judge: Callable[[], CanaryDecision] | None, cancel: Cancel
     ) -> Iterator[Cancel]:
-        """An event that is set when people stop it, or the verdict on what was sent does."""
+        """Provide an event that is set when somebody cancels, or when the verdict is to stop."""
         if judge is None:
             yield cancel
             return
@@ -419,5 +424,5 @@ class RequeueJob:
 
 
 def _joined(before: list[str], more: list[str]) -> list[str]:
-    """Ids, each once, as many as are kept."""
+    """Merge ids without duplicates, up to the limit of ids kept."""
     return list(dict.fromkeys((*before, *more)))[:MOST_IDS]

@@ -1,5 +1,4 @@
-"""What a restore of a file would do, and does: to which queues its messages go, which of them are
-there already, and how it stands in the journal."""
+"""Restore messages of a file: find their queues, count what is there already, and record it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,20 +16,20 @@ from redrive.topology.names import ExchangeFamily, failed_queue
 
 
 class RestoreTarget(NamedTuple):
-    """Where messages of a file are restored to: the failed queue of the subscription of this name,
-    or the dead-letter queue of this name."""
+    """The destination of restored messages: the failed queue of a subscription, or a dead-letter
+    queue."""
 
     name: str
     is_literal: bool
 
     @property
     def queue(self) -> str:
-        """The queue itself."""
+        """The name of the destination queue."""
         return self.name if self.is_literal else failed_queue(self.name)
 
 
 def place_of(message: FailedMessage) -> RestoreTarget:
-    """Where a message of a file is restored to."""
+    """Return where a message of a file is restored to."""
     place = message.dead_letter_queue
     return RestoreTarget(message.queue, False) if place is None else RestoreTarget(place, True)
 
@@ -38,8 +37,8 @@ def place_of(message: FailedMessage) -> RestoreTarget:
 def there_already(
     failed: FailedQueue, messages: Iterable[FailedMessage], exchanges: ExchangeFamily
 ) -> int:
-    """How many messages of a failed queue a file has too, as they are or as they were restored
-    before. The queue is looked at."""
+    """Scan a failed queue, and count messages that a file has too, in their original or restored
+    form."""
     if not failed.depth():
         return 0
     digests = {
@@ -53,8 +52,7 @@ def there_already(
 def restored(
     journal: LocalJournal, job: JobRecord, failed: FailedQueue, deliveries: Iterator[Delivery]
 ) -> int:
-    """Restores messages into their queue, as a job of the journal; returns how many were
-    confirmed."""
+    """Restore messages into their queue as a job of the journal; return how many were confirmed."""
     job = journal.begin(job)
     try:
         report = failed.restore(deliveries)
@@ -68,7 +66,7 @@ def restored(
 
 
 def _digest_restored(message: FailedMessage, exchanges: ExchangeFamily) -> str:
-    """The digest that a message has once it is restored: properties that can't travel are in its
-    headers then."""
+    """Return the digest that a message has after a restore, which moves some properties to its
+    headers."""
     publish = rewrite.restore(message.delivery, exchanges, frame_max=0)
     return digest_of(publish.routing_key, publish.properties.encode(), publish.body)

@@ -1,5 +1,7 @@
-"""Sees which of a job's messages are in their dead-letter queue again, where only a look shows it:
-what comes by the default exchange can't be copied to anybody else."""
+"""Check which of a job's messages are back in their dead-letter queue, if only a look shows it.
+
+Messages that arrive by the default exchange can't be copied to another queue.
+"""
 
 import time
 from collections import Counter
@@ -13,20 +15,21 @@ from redrive.topology.outcome_events import OutcomeTotals
 
 _BETWEEN_DEPTHS = 0.5
 _SHORTEST_REST, _LONGEST_REST = 1.0, 60.0
-"""Seconds between two looks, which hold the queue: doubled after each that found nothing new."""
+"""Seconds between two looks, which hold the queue; doubled after each look that found nothing new.
+"""
 
 
 class ReturnChecks:
-    """Looks into a queue while it is deeper than without what came back; a context manager, as
-    `Watch` is."""
+    """Looks into a queue whenever it is deeper than expected; a context manager, like `Watch`."""
 
     @property
     def causes(self) -> Counter[Cause]:
-        """What had come back for what, at the last look; from any thread."""
+        """Number of messages that had come back at the last look, by cause; safe to read from any
+        thread."""
         return self._causes
 
     sees_while_sending = False
-    """A look would wait for the end of the sending, which holds the queue."""
+    """A look would have to wait until sending ends, since sending holds the queue."""
 
     def __init__(
         self, job: str, depth: Callable[[], int], browse: Callable[[], Iterable[FailedMessage]]
@@ -42,22 +45,25 @@ class ReturnChecks:
 
     @property
     def standing(self) -> OutcomeTotals:
-        """What was known at the last look; from any thread."""
+        """The outcomes known at the last look; safe to read from any thread."""
         return OutcomeTotals(0, self._came_back, self._came_back)
 
     def begin(self) -> None:
-        """Messages are about to be sent."""
+        """Prepare for messages about to be sent."""
         self._expected = self._depth()
 
     def sent(self, count: int) -> None:
-        """So many were sent since: the queue should have so many less."""
+        """Lower the expected depth by the number of messages sent."""
         self._expected -= count
         self._rest = _SHORTEST_REST
         self._next = 0.0
 
     def look(self) -> OutcomeTotals:
-        """Looks, if the queue is deeper than it should be and the last look is a while ago; returns
-        what is known then. A broker that does not answer is asked again the next time."""
+        """Look if the queue is deeper than expected and the last look was a while ago; return the
+        outcomes.
+
+        If the broker doesn't answer, it is asked again next time.
+        """
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _BETWEEN_DEPTHS
             try:
@@ -84,4 +90,4 @@ class ReturnChecks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held between two looks."""
+        """Do nothing: no resources are held between two looks."""

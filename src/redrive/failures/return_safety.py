@@ -1,4 +1,4 @@
-"""Whether messages of a failed queue may be held and returned, and what that costs.
+"""Check whether messages of a failed queue may be held and returned, and what that costs.
 
 A quorum queue with the default delivery limit of RabbitMQ 4 deletes a message at its 21st return:
 looking at it twenty times is enough. Source: measured on 4.0.5.
@@ -22,17 +22,16 @@ from redrive.topology.model import DELIVERY_LIMIT, Argument, failed_queue_of
 
 _ENOUGH = 1000
 _MANAGEMENT_PATIENCE = timedelta(seconds=2)
-"""How long an API that does not answer, behind a firewall for instance, holds up a look."""
+"""How long a look waits for an API that doesn't answer, for instance behind a firewall."""
 
 
 def return_limit(
     declarer: Declarer, source: FailedSource, access: BrokerAccess, management_url: str | None
 ) -> ReturnLimit | None:
-    """How often a queue takes its messages back before the broker deletes them; None for any
-    number, for good.
+    """Return how often a queue takes its messages back before the broker deletes them.
 
-    A queue may have a limit: each look costs its messages one of so many returns. The failed queue
-    of a subscription has none unless a policy sets one.
+    None means without any limit. With a limit, each look costs its messages one of these returns.
+    The failed queue of a subscription has no limit unless a policy sets one.
     """
     version, queue = declarer.version, source.queue
     own: list[int] | None
@@ -100,7 +99,7 @@ def _raising(access: BrokerAccess, queue: str) -> str:
 def _unlimited(
     version: BrokerVersion, access: BrokerAccess, queue: str, *, is_known: bool
 ) -> ConfigurationError:
-    """Why a failed queue is not looked at that has the broker's own limit, or may have."""
+    """Return the error for a failed queue that has the broker's default limit, or may have it."""
     if not is_known:
         return ConfigurationError(
             f"looking at {queue!r} could make this broker ({version}) delete messages, and it "
@@ -118,13 +117,15 @@ def _unlimited(
 
 
 def _worth_telling(limit: int | None) -> int | None:
-    """A limit that messages may come to; None for any other."""
+    """Return a limit that messages may reach, or None."""
     return None if limit is None or limit >= _ENOUGH else limit
 
 
 def _limits_of_failed_queue(declarer: Declarer, main: str) -> list[int] | None:
-    """The delivery limit that a subscription's failed queue was declared with, if any; None where
-    it counts no deliveries."""
+    """Return the delivery limit that a subscription's failed queue was declared with, if any.
+
+    Returns None if the queue doesn't count deliveries.
+    """
     wanted = failed_queue_of(main, "quorum")
     with contextlib.suppress(TopologyMismatch):
         declarer.declare(wanted)
@@ -142,8 +143,10 @@ def _limits_in(arguments: Mapping[str, Argument]) -> list[int]:
 def _limits_over_management(
     access: BrokerAccess, address: str | None, queue: str
 ) -> list[int] | None:
-    """The limits that the management API knows of; None where it is not there, or not for this
-    user: then what AMQP says counts."""
+    """Return the limits known to the management API; None if it isn't available to this user.
+
+    In that case, only the limits from AMQP count.
+    """
     try:
         with ManagementAPI.of(access, address, _MANAGEMENT_PATIENCE) as management:
             return management.delivery_limits(queue)

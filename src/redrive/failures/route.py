@@ -1,8 +1,7 @@
-"""Where a failed message is sent back to, as far as the broker agrees.
+"""Where a failed message is sent back to, checked against the broker's topology.
 
-What a message says of its own way is a claim of whoever wrote it: `x-death`, a framework's header,
-the name of the queue that it lies in. A `Judge` believes a claim only where the topology leads
-there.
+What a message says about its own way is a claim by whoever wrote it: `x-death`, a framework's
+header, or the name of its queue. A `Judge` believes a claim only if the topology leads there.
 """
 
 import json
@@ -20,29 +19,30 @@ from redrive.topology.dead_letter_routes import DeadLettering, Routes
 from redrive.topology.headers import Delivery
 
 _MOST_DEATHS = 16
-"""Of one message: a broker writes one for each queue and reason."""
+"""Maximum number of deaths read per message: a broker writes one for each queue and reason."""
 _FAILED = ("rejected", "delivery_limit")
-"""Reasons of a death that are a consumer's doing."""
+"""Reasons for a death that are caused by a consumer."""
 _MOST_NAMED = 3
 _REMEMBERED = 4096
 
 
 class Verdict(StrEnum):
-    """How far a way back can be relied upon."""
+    """How reliable a way back is."""
 
     CONFIRMED = "confirmed"
-    """The topology leads from where it goes to where the message lies, or nothing there speaks
-    against what the message says."""
+    """The topology leads from the destination to where the message is, or doesn't contradict the
+    message."""
     UNCHECKED = "unchecked"
-    """Nobody could be asked, or the topology says neither yes nor no."""
+    """The broker could not be asked, or the topology neither confirms nor contradicts the message.
+    """
     CONTRADICTED = "contradicted"
-    """The topology says otherwise, or two claims disagree."""
+    """The topology contradicts the message, or two claims disagree."""
     UNKNOWN = "unknown"
-    """Nothing says where the message failed."""
+    """Nothing tells where the message failed."""
 
 
 class Death(NamedTuple):
-    """An entry of `x-death`: the queue, why the message left it, and the keys that it had there."""
+    """An entry of `x-death`: the queue, the reason to leave it, and the message's keys there."""
 
     queue: str
     reason: str
@@ -50,15 +50,16 @@ class Death(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """What is said of a message's way. Messages that say the same are judged once.
+    """Claims about a message's way. Messages with equal claims are judged once.
 
     Args:
-        place: the dead-letter queue that it lies in; empty for a subscription's failed queue.
-        exchange: the exchange that it came there by: the broker's word.
-        routing_key: the key that it came with: the broker's word.
-        way: where it goes if it is believed; None where it says nothing.
-        queue: the queue that it failed in, as its framework says.
-        published: the exchange and the key that it was first published with, as its framework says.
+        place: the dead-letter queue that it is in; empty for a subscription's failed queue.
+        exchange: the exchange that it arrived by, according to the broker.
+        routing_key: the key that it arrived with, according to the broker.
+        way: where it goes if its claims are believed; None if it makes none.
+        queue: the queue that it failed in, according to its framework.
+        published: the exchange and the key that it was first published with, according to its
+            framework.
         deaths: its deaths, the latest first.
     """
 
@@ -72,12 +73,12 @@ class Claims(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Where a message is sent, how far that can be relied upon, and why.
+    """Where a message is sent, how reliable that is, and why.
 
     Args:
-        way: where to; None where nothing says it.
-        verdict: how far it can be relied upon.
-        reason: why, as a part of a sentence; empty where there is nothing to say.
+        way: the destination; None if nothing tells it.
+        verdict: how reliable it is.
+        reason: why, as a part of a sentence; empty if there is nothing to say.
     """
 
     way: WayBack | None
@@ -89,7 +90,7 @@ NO_WAY = Route(None, Verdict.UNKNOWN, "nothing says which queue it failed in")
 
 
 def claims_of(delivery: Delivery, notes: FailureNotes) -> Claims:
-    """What a message says of its way."""
+    """Return the claims that a message makes about its way."""
     if not delivery.dead_letter_queue:
         return Claims("", way=WayBack("", delivery.queue))
     published = (
@@ -109,7 +110,7 @@ def claims_of(delivery: Delivery, notes: FailureNotes) -> Claims:
 
 
 def claims_from(text: object) -> Claims:
-    """Return the claims that were kept as JSON."""
+    """Return claims that were stored as JSON."""
     place, exchange, key, way, queue, published, deaths = json.loads(str(text))
     return Claims(
         place,
@@ -132,7 +133,7 @@ def _deaths_of(delivery: Delivery) -> Iterator[Death]:
 
 
 class Judge:
-    """Says of claims where a message is sent."""
+    """Decides from claims where a message is sent."""
 
     def __init__(
         self,
@@ -146,11 +147,11 @@ class Judge:
         self.route = lru_cache(_REMEMBERED)(self._route)
 
     def __reduce__(self) -> tuple[type["Judge"], tuple[Routes | None, str]]:
-        """Take the topology to another process; no connection goes with it."""
+        """Pickle the topology for another process, without the connection."""
         return Judge, (self._routes, self._problem)
 
     def _route(self, claims: Claims) -> Route:
-        """Where a message with these claims is sent."""
+        """Return where a message with these claims is sent."""
         if not claims.place:
             return Route(claims.way, Verdict.CONFIRMED)
         if self._graph is None:
@@ -158,18 +159,20 @@ class Judge:
         return _Case(self._graph, claims).route()
 
     def onward(self, queue: str) -> str:
-        """What becomes of messages that are sent to a queue and that nobody comes for, as a part of
-        a sentence; empty where they stay there, or nobody knows."""
+        """Return what happens to messages in a queue without consumers, as a part of a sentence.
+
+        Empty if they stay there, or if it is unknown.
+        """
         if self._graph is None:
             return ""
         if self._graph.drops(queue):
-            return "what waits there is dropped when its time is over"
+            return "messages left there are dropped when they expire"
         if not self._graph.is_wait(queue, [queue]):
             return ""
         ends = sorted(self._graph.ends_of_wait(queue, [queue]))
         if not ends:
-            return "what waits there is dropped when its time is over: no queue gets it from there"
-        return f"what waits there goes on to {_names(ends)}"
+            return "messages left there are dropped when they expire: no queue gets them"
+        return f"messages left there go on to {_names(ends)}"
 
     def _unasked(self, claims: Claims) -> Route:
         way = claims.way
@@ -181,12 +184,12 @@ class Judge:
 
 
 WITHOUT_TOPOLOGY = Judge(None)
-"""For what is sent where somebody has said, and for subscriptions' failed queues: nothing has to be
+"""For messages with a given destination, and for subscriptions' failed queues: nothing needs to be
 asked."""
 
 
 class _Case:
-    """The claims of one message, beside what the broker knows."""
+    """The claims of one message, compared with what the broker knows."""
 
     def __init__(self, graph: DeadLetterGraph, claims: Claims) -> None:
         self._graph = graph
@@ -202,18 +205,23 @@ class _Case:
         )
 
     def _may_have_brought(self, one: DeadLettering) -> bool:
-        """Whether the broker may have brought the message this way: it writes the exchange and the
-        key of a dead letter itself."""
+        """Check whether the broker may have brought the message this way.
+
+        The broker itself writes the exchange and the key of a dead letter.
+        """
         claims = self._claims
         return one.exchange == claims.exchange and one.routing_key in (None, claims.routing_key)
 
     def route(self) -> Route:
-        """Where the message is sent."""
+        """Return where the message is sent."""
         return self._dead_lettered() or self._told() or self._guessed()
 
     def _dead_lettered(self) -> Route | None:
-        """By the latest death that may have brought it, or the one before where that was in another
-        dead-letter queue; None where none may: a broker writes one whenever it dead-letters."""
+        """Decide by the latest death that may have brought the message here.
+
+        Deaths in other dead-letter queues are skipped. Returns None if no death fits: a broker
+        writes one whenever it dead-letters.
+        """
         claims, sources = self._claims, self._brought_by
         place = claims.place
         for index, death in enumerate(claims.deaths):
@@ -227,13 +235,15 @@ class _Case:
                 return self._followed(death, claims.deaths[index + 1 :])
             why = f"{_name(death.queue)} has dead-lettered it to {_name(place)}"
             if not claims.exchange and self._named not in (None, death.queue):
-                # Anybody may publish so, and the death may be of an earlier life.
+                # Anybody may publish like this, and the death may be from an earlier life of the
+                # message.
                 return self._disagree(why)
             return self._to(death.queue, why)
         return None
 
     def _told(self) -> Route | None:
-        """By what its framework says, which has published it to where it lies."""
+        """Decide by the notes of the framework that has published the message to its dead-letter
+        queue."""
         claims = self._claims
         if claims.queue is not None and claims.queue != claims.place:
             return self._told_queue(claims.queue)
@@ -268,8 +278,7 @@ class _Case:
         return self._to(queue, said)
 
     def _guessed(self) -> Route:
-        """By the name of the queue that it lies in, and by deaths of which nobody knows how long
-        ago they were."""
+        """Decide by the name of the dead-letter queue, and by deaths of unknown age."""
         last = self._last_death()
         if last is None or last.way is None:
             return self._without_deaths(last)
@@ -296,7 +305,7 @@ class _Case:
             return last
         if len(self._graph.workers) == 1:
             (only,) = self._graph.workers
-            why = f"only {_name(only)} is worked on here, but nothing says that it failed there"
+            why = f"only {_name(only)} is a work queue here, but nothing says that it failed there"
             return Route(WayBack("", only), Verdict.UNCHECKED, why)
         if len(self._origins) == 1:
             (only,) = self._origins
@@ -308,12 +317,12 @@ class _Case:
         return NO_WAY
 
     def _fails_elsewhere(self, queue: str) -> bool:
-        """Whether what a queue dead-letters lies in others, and never comes here by itself."""
+        """Check whether a queue dead-letters only to other queues than this one."""
         targets = {one.target for one in self._graph.out.get(queue, ())}
         return bool(targets) and self._claims.place not in targets
 
     def _last_death(self) -> Route | None:
-        """Where its latest death leads that was not in a dead-letter queue; None without one."""
+        """Return where its latest death outside of dead-letter queues leads; None without one."""
         deaths = self._claims.deaths
         for index, death in enumerate(deaths):
             if death.queue == self._claims.place or self._graph.is_dead_letter_queue(death.queue):
@@ -324,11 +333,12 @@ class _Case:
         return None
 
     def _is_wait(self, death: Death) -> bool:
-        """Whether the message only waited in that queue: a consumer rejects what it works on."""
+        """Check whether the message only waited in that queue: consumers reject messages they work
+        on."""
         return death.reason not in _FAILED and self._graph.is_wait(death.queue, death.keys)
 
     def _followed(self, wait: Death, before: tuple[Death, ...]) -> Route:
-        """Where what has waited in a queue goes on to."""
+        """Return where messages that have waited in a queue go on to."""
         ends = self._graph.ends_of_wait(wait.queue, wait.keys)
         said = f"it waited in {_name(wait.queue)}"
         if len(ends) == 1:
@@ -344,14 +354,14 @@ class _Case:
         return Route(None, Verdict.UNKNOWN, f"{said}, {where}")
 
     def _to(self, queue: str, reason: str) -> Route:
-        """To a queue that there is a reason for, if messages are worked on there."""
+        """Return the route to a queue suggested by `reason`, if messages are worked on there."""
         way = WayBack("", queue)
         if not self._graph.has(queue):
             return _contradicted(way, f"{reason}, and there is no queue {_name(queue)}")
         if self._graph.is_dead_letter_queue(queue):
             return _contradicted(way, f"{reason}, and {_name(queue)} is a dead-letter queue")
         if self._graph.drops(queue):
-            why = f"{reason}, but nobody consumes {_name(queue)} and what waits there is dropped"
+            why = f"{reason}, but nobody consumes {_name(queue)}: messages left there are dropped"
             return Route(way, Verdict.UNCHECKED, why)
         return Route(way, Verdict.CONFIRMED, reason)
 

@@ -1,4 +1,4 @@
-"""Ask the broker for the topology by which ways back are judged."""
+"""Ask the broker for the topology that ways back are judged by."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,8 +17,7 @@ _PATIENCE = timedelta(seconds=10)
 
 
 def going_on(place: MessageCounts, judge: Callable[[], Judge]) -> MessageCounts:
-    """Return what is known of a queue that messages go to, and what becomes of them there if nobody
-    consumes it, for which the judge is asked."""
+    """Add to a destination's contents what happens to messages there if nobody consumes it."""
     is_main_queue = place.retry is not None or place.failed is not None
     if is_main_queue or not place.is_unconsumed:
         return place
@@ -26,8 +25,10 @@ def going_on(place: MessageCounts, judge: Callable[[], Judge]) -> MessageCounts:
 
 
 def judge_at(connector: Connector, management_url: str | None) -> Judge:
-    """Return what judges ways back by a broker's topology as it is now; where the management API
-    does not tell it, by nothing but whether a queue is there."""
+    """Return a judge with the broker's current topology.
+
+    Without the management API, the judge only checks whether queues exist.
+    """
     try:
         with ManagementAPI.of(connector, management_url, _PATIENCE) as management:
             return Judge(routes_over_management(management))

@@ -1,4 +1,4 @@
-"""Who requeues messages of a queue now, as the journal has it."""
+"""The requeue of a queue that is running now, according to the journal."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -15,25 +15,24 @@ _LONGEST = 120
 
 
 def running_on(journal: "LocalJournal", queue: str) -> JobRecord | None:
-    """The requeue of a queue that runs now, whoever has begun it, and wherever; None where there is
-    none."""
+    """Return the running requeue of a queue, from any user and machine; None if there is none."""
     found = journal.jobs(_MOST_JOBS, queue=queue, kind="requeue", state=State.RUNNING)
     return next((job for job in found if job.state is State.RUNNING), None)
 
 
 def check_alone(journal: "LocalJournal", queue: str) -> None:
-    """Checks that nobody requeues messages of a queue now."""
+    """Check that nobody is requeueing messages of a queue now."""
     other = running_on(journal, queue)
     if other is not None:
         raise ConfigurationError(
             in_words(other),
-            f"Wait for its end, or stop it: redrive jobs stop {other.id}. What it sends is not "
+            f"Wait for its end, or stop it: redrive jobs stop {other.id}. Its messages are not "
             f"sent twice. If nobody runs it: redrive jobs forget {other.id}.",
         )
 
 
 def in_words(job: JobRecord) -> str:
-    """A job that runs: who has begun it, when, and what it sends."""
+    """Describe a running job: who began it, when, and what it sends."""
     found = job.order.get("selection")
     selection = cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
     groups = selection.get("groups")
@@ -42,7 +41,7 @@ def in_words(job: JobRecord) -> str:
     )
     which += f" where {selection['where']}" if selection.get("where") else ""
     why = f", because: {job.reason}" if job.reason else ""
-    # The line begins with a word: spaces at its ends would be taken off.
+    # Start the line with a word, since spaces at its ends would be stripped.
     of_what = in_one_line(f"messages{which[:_LONGEST]}{why[:_LONGEST]}")
     return (
         f"job {job.id} of this queue is running, begun by {in_one_line(job.by)} at "

@@ -1,5 +1,7 @@
-"""Failure ids that stand for messages that differ: a failure id is a header, and anybody who may
-write into the queue can copy one."""
+"""Failure ids shared by different messages.
+
+A failure id is a header, and anybody who may write into the queue can copy one.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,16 +9,15 @@ from redrive.failures.failed_message import FailedMessage
 
 
 class SharedIds:
-    """Counts the failure ids that several messages have which differ. Copies of one message, byte
-    for byte, do not count."""
+    """Counts the failure ids that are shared by different messages. Exact copies don't count."""
 
     def __init__(self) -> None:
-        # Hashes and not the texts: there may be millions of them.
+        # Store hashes instead of texts: there may be millions of them.
         self._digests: dict[int, int] = {}
         self._shared: set[int] = set()
 
     def add(self, message: FailedMessage) -> None:
-        """Looks at a message."""
+        """Add a message."""
         own_id = message.own_failure_id
         if own_id is None:
             return
@@ -25,7 +26,7 @@ class SharedIds:
             self._shared.add(name)
 
     def noted(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
-        """The messages, each looked at."""
+        """Add each message while iterating."""
         for message in messages:
             self.add(message)
             yield message

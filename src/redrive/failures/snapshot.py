@@ -1,5 +1,4 @@
-"""Failed messages in a file, or in an archive of the Spark job, that can be looked at and sent from
-as a queue can."""
+"""Failed messages in a file, or in an archive of the Spark job, usable like a failed queue."""
 
 import contextlib
 import time
@@ -28,8 +27,9 @@ class Snapshot(MessageSource):
     """A file of failed messages.
 
     Args:
-        path: the file; its suffix says what kind it is: `.parquet`, `.jsonl` or `.duckdb`. Or the
-            folder of an archive of the Spark job: what is in it and in no queue.
+        path: the file, whose suffix tells its format: `.parquet`, `.jsonl` or `.duckdb`. Or the
+            folder of an archive of the Spark job: the snapshot then has the messages in it that are
+            in no queue.
 
     Raises:
         ConfigurationError: it has another suffix.
@@ -41,24 +41,23 @@ class Snapshot(MessageSource):
 
     @staticmethod
     def is_meant(name: str) -> bool:
-        """Whether a name that people gave is that of a file or an archive, and not that of a
-        queue."""
+        """Check whether a name that a user gave is a file or an archive, not a queue."""
         return is_kept_at(Path(name))
 
     def depth(self) -> int:
-        """How many messages it holds.
+        """Count the messages in the file.
 
         Raises:
-            ConfigurationError: it is not there, or can't be read.
+            ConfigurationError: it doesn't exist, or can't be read.
         """
         return count_in(self.path)
 
     def browse(self, limit: int | None = None) -> Iterator[FailedMessage]:
-        """The messages from the first on, at most `limit`.
+        """Iterate over the messages from the first on, at most `limit`.
 
         Raises:
-            ConfigurationError: it is not there, or can't be read; a damaged message is named by its
-                number.
+            ConfigurationError: it doesn't exist, or can't be read; the error gives the number of a
+                damaged message.
         """
         return islice(messages_in(self.path), limit)
 
@@ -71,8 +70,7 @@ class Snapshot(MessageSource):
         on_progress: OnLook | None = None,
         patience: Duration | None = None,
     ) -> Iterator[Look]:
-        """Look at the messages for as long as the block. Nobody is waited for, and nothing else
-        than the file answers."""
+        """Look at the messages within the block. Nothing but the file is used."""
         total = self.depth()
         wanted = total if look_at is None else min(look_at, total)
         look = Look(str(self.path), "file", total)
@@ -93,11 +91,11 @@ class Snapshot(MessageSource):
         yield look
 
     def write(self, messages: Iterable[FailedMessage]) -> int:
-        """Makes the file of these messages, for this user's eyes alone; returns how many.
+        """Create the file from these messages, readable by this user only; return how many it has.
 
-        When it returns they are on the disk; if it does not come to its end there is no file.
+        The messages are safe on disk on return. If writing fails, no file is left.
 
         Raises:
-            ConfigurationError: there is a file already, or it can't be written.
+            ConfigurationError: the file exists already, or can't be written.
         """
         return write_messages(self.path, messages)

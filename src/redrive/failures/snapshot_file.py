@@ -1,8 +1,7 @@
-"""Failed messages in a file, or in an archive of the Spark job: a faithful copy, every byte of body
-and properties, that can be looked at and sent from as a queue can.
+"""Failed messages in a file, or in an archive of the Spark job, usable like a failed queue.
 
-The columns of the filter language stand beside the bytes for whoever reads the file with another
-tool; redrive reads only the bytes.
+A file is a faithful copy of every byte of bodies and properties. It also has the columns of the
+filter language, for other tools; redrive reads only the bytes.
 """
 
 import base64
@@ -36,44 +35,44 @@ _WRITTEN = (*COLUMNS, *WIRE)
 _TABLE = "failed"
 _AT_A_TIME = 1000
 _BYTES_AT_A_TIME = 8 * 1024 * 1024
-"""Of rows that are in memory together. A message of a usual size takes 10 KB there: its body and
-its traceback are in several columns."""
+"""Bytes of rows held in memory together. A typical message takes 10 KB of them: its body and its
+traceback are in several columns."""
 _MEMORY = "512MB"
 _ROW_GROUP = "32MB"
-"""Of a Parquet file's rows that are in memory together while it is written, and when it is read by
-another tool."""
+"""Size of the rows of a Parquet file that are in memory together, when it is written and when
+another tool reads it."""
 _LONGEST_REASON = 200
 
 
 def check_path(path: Path) -> None:
-    """Checks that a path is of a kind that failed messages are kept in."""
+    """Check that a path is of a kind that can hold failed messages."""
     if path.suffix not in _KINDS and not is_archive(path):
         raise ConfigurationError(
-            f"{str(path)!r} is no kind of file that failed messages are kept in",
+            f"{str(path)!r} is not a kind of file that failed messages are kept in",
             f"Name it {_SUFFIXES}.",
         )
 
 
 def is_kept_at(path: Path) -> bool:
-    """Whether failed messages may be kept at such a path, as its name or what is there says."""
+    """Check whether a path may hold failed messages, by its name or by what is there."""
     return path.suffix in _KINDS or is_archive(path)
 
 
 def write_messages(path: Path, messages: Iterable[FailedMessage]) -> int:
-    """Makes a file of these messages, for this user's eyes alone; returns how many.
+    """Create a file from these messages, readable by this user only; return how many it has.
 
-    When it returns they are on the disk; if it does not come to its end there is no file.
+    The messages are safe on disk on return. If writing fails, no file is left.
     """
     check_path(path)
     if path.exists():
         raise ConfigurationError(
-            f"there is a file {str(path)!r} already",
+            f"the file {str(path)!r} exists already",
             "Give another name: nothing is overwritten.",
         )
     write, _ = _KINDS[path.suffix]
     try:
-        # A folder that nobody else may enter: what is made in it is no link, and is read by
-        # nobody before its rights are set.
+        # Nobody else may enter this folder: a file created in it can't be a link, and nobody reads
+        # it before its permissions are set.
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             part = Path(folder, f"part{path.suffix}")
             count = write(part, messages)
@@ -90,7 +89,7 @@ def write_messages(path: Path, messages: Iterable[FailedMessage]) -> int:
 
 
 def messages_in(path: Path) -> Iterator[FailedMessage]:
-    """The messages of a file, from the first on."""
+    """Iterate over the messages of a file, from the first on."""
     for number, raw in enumerate(_raw(path), 1):
         try:
             message = message_of(raw)
@@ -100,7 +99,7 @@ def messages_in(path: Path) -> Iterator[FailedMessage]:
 
 
 def count_in(path: Path) -> int:
-    """How many messages a file holds."""
+    """Count the messages in a file."""
     return sum(1 for _ in _raw(path))
 
 
@@ -145,7 +144,7 @@ def _to_disk(path: Path) -> None:
         os.close(handle)
 
 
-# --- JSON, a line for each message ----------------------------------------------------------------
+# --- JSON, one line per message -------------------------------------------------------------------
 
 
 def _write_lines(path: Path, messages: Iterable[FailedMessage]) -> int:
@@ -153,7 +152,7 @@ def _write_lines(path: Path, messages: Iterable[FailedMessage]) -> int:
     with path.open("x", encoding="utf-8") as file:
         for message in messages:
             row = row_of(message.delivery, _WRITTEN)
-            # Not `json.dump`, which takes several times as long.
+            # Don't use `json.dump`, which takes several times as long.
             file.write(
                 json.dumps(
                     {column.name: _json_of(column, row) for column in _WRITTEN}, ensure_ascii=False
@@ -182,7 +181,7 @@ def _read_lines(path: Path) -> Iterator[tuple[object, ...]]:
                 raw = [base64.b64decode(text, validate=True) for text in encoded]
                 place = found.get(DEAD_LETTER_QUEUE)
             except (ValueError, LookupError, TypeError, RecursionError) as error:
-                raise ValueError(f"line {number} is none") from error
+                raise ValueError(f"line {number} is not a message") from error
             yield queue, *raw, place
 
 
@@ -204,10 +203,10 @@ def _write_database(path: Path, messages: Iterable[FailedMessage]) -> int:
 
 
 def _write_parquet(path: Path, messages: Iterable[FailedMessage]) -> int:
-    """Writes each batch to a small file, and these to one.
+    """Write each batch to a small file, and then merge these into one.
 
-    DuckDB holds a whole row group in memory, and a group can be bounded by its bytes only where it
-    need not keep the order of several threads; of one thread it keeps it.
+    DuckDB holds a whole row group in memory. It can limit a group by bytes only if it need not keep
+    the order of several threads; with a single thread, it keeps the order anyway.
     """
     from redrive.failures.database import rows_given
 
@@ -236,7 +235,7 @@ def _write_parquet(path: Path, messages: Iterable[FailedMessage]) -> int:
 
 
 def _batches(messages: Iterable[FailedMessage]) -> Iterator[list[Row]]:
-    """Rows that are in memory together: so many, or so many bytes."""
+    """Group rows into batches, limited by number and by bytes."""
     rows: list[Row] = []
     size = 0
     for message in messages:
@@ -256,14 +255,14 @@ def _put(database: "duckdb.DuckDBPyConnection", sql: str, rows: list[Row]) -> in
 
 def _read_database(path: Path) -> Iterator[tuple[object, ...]]:
     with _database(None, reads=True) as database:
-        # Attached, so that nothing that is defined in the file has a name here.
+        # Attach it, so that names defined in the file mean nothing here.
         database.execute(f"ATTACH {_quoted(path)} AS given (READ_ONLY)")
         _lock(database)
         tables = database.execute(
             "SELECT database_name, schema_name, table_name FROM duckdb_tables()"
         ).fetchall()
         if ("given", "main", _TABLE) not in tables:
-            # It may be a view, which could read any file of whoever looks at it.
+            # It may be a view, which could read any file of the user who opens it.
             raise ValueError(f"it has no table {_TABLE!r}")
         yield from _rows(database, f"given.main.{_TABLE}")
 
@@ -285,13 +284,13 @@ def _read_archive(path: Path) -> Iterator[tuple[object, ...]]:
 
 
 def _names_in(names: Container[str], wanted: Iterable[str]) -> list[str]:
-    """What a message is made of, by the names that a file has it under."""
+    """Return the names of these columns in a file, which may be by an older version."""
     is_former = PROPERTIES not in names
     return [FORMER_NAMES.get(name, name) if is_former else name for name in wanted]
 
 
 def _lock(database: "duckdb.DuckDBPyConnection") -> None:
-    """From here on it reaches no file but those that it has, and no network."""
+    """Deny access to any other file and to the network from here on."""
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
 
@@ -321,12 +320,12 @@ def _database(path: Path | None, *, reads: bool = False) -> "Iterator[duckdb.Duc
             database.execute("SET TimeZone = 'UTC'")
             yield database
     except duckdb.OutOfMemoryException as error:
-        raise MemoryError("its messages are too large for so much memory at a time") from error
+        raise MemoryError("its messages are too large for the memory limit") from error
     except duckdb.Error as error:
         if reads and not isinstance(error, duckdb.IOException):
-            # DuckDB's words can have something of the file in them.
+            # DuckDB's message may contain data from the file.
             raise OSError(
-                f"it holds no such messages, or is damaged ({type(error).__name__})"
+                f"it holds no failed messages, or is damaged ({type(error).__name__})"
             ) from error
         raise OSError(_first_sentence(error)) from error
 

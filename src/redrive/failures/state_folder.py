@@ -1,4 +1,4 @@
-"""The folder of this user's own in which journal and index are, unless they are told otherwise."""
+"""The user's own folder, which holds journal and index by default."""
 
 import os
 import stat
@@ -11,14 +11,14 @@ _OURS_ALONE = 0o700
 
 
 def state_folder() -> Path:
-    """Return where it is."""
+    """Return the path of the folder."""
     from platformdirs import user_state_path
 
     return user_state_path("redrive", appauthor=False)
 
 
 def check_state_folder() -> None:
-    """Check that nobody else can put files into it, and take the rights on it from others."""
+    """Check that nobody else can put files into the folder, and remove others' permissions."""
     folder = state_folder()
     if sys.platform == "win32" or not folder.exists():
         return

@@ -1,5 +1,7 @@
-"""The stored form of a failed message: what it is made of again, byte for byte, in a snapshot and
-in an archive of the Spark job alike."""
+"""The stored form of a failed message, in snapshots and in archives of the Spark job.
+
+The message can be rebuilt from it, byte for byte.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -10,7 +12,7 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.topology.headers import Delivery
 
 QUEUE, BODY = "queue", "body_bytes"
-"""Columns of the filter language that are as they came."""
+"""Columns of the filter language that hold their value unchanged."""
 EXCHANGE, ROUTING_KEY, PROPERTIES = "delivered_exchange", "delivered_routing_key", "properties"
 
 WIRE = (
@@ -36,23 +38,26 @@ WIRE = (
         lambda m: m.properties.encode(),
     ),
 )
-"""What stands beside the columns of the filter language."""
+"""Columns stored in addition to those of the filter language."""
 
 NEEDED = (QUEUE, *(column.name for column in WIRE), BODY)
-"""What a message is made of, in the order in which `message_of` takes it."""
+"""The columns that a message is rebuilt from, in the order of `message_of`."""
 DEAD_LETTER_QUEUE = "dead_letter_queue"
-"""What it takes after these, if it is there: redrive 0.1 did not write it."""
+"""An optional further column, which redrive 0.1 did not write."""
 FORMER_NAMES = {
     EXCHANGE: "raw_exchange",
     ROUTING_KEY: "raw_routing_key",
     PROPERTIES: "raw_properties",
 }
-"""How snapshots of redrive 0.1 name them."""
+"""Names of these columns in snapshots of redrive 0.1."""
 
 
 def message_of(values: Sequence[object], *, is_sent: bool = True) -> FailedMessage:
-    """The message that has these values, in the order of `NEEDED`, and behind them the dead-letter
-    queue that it was read from, None for a subscription's failed queue."""
+    """Rebuild a message from its values in the order of `NEEDED`.
+
+    An optional further value is the dead-letter queue that the message was read from; None for a
+    subscription's failed queue.
+    """
     try:
         queue, exchange, routing_key, properties, body, *others = values
         (place,) = others or (None,)
@@ -72,22 +77,22 @@ def message_of(values: Sequence[object], *, is_sent: bool = True) -> FailedMessa
 
 
 def bytes_of(text: str) -> bytes:
-    """A name of the wire as its bytes."""
+    """Encode a name from the wire to its bytes."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def text_of(raw: bytes) -> str:
-    """Bytes of the wire as a name."""
+    """Decode bytes from the wire to a name."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def _name(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} in place of a text")
+        raise TypeError(f"{type(value).__name__} instead of text")
     return value
 
 
 def _bytes(raw: object) -> bytes:
     if not isinstance(raw, bytes):
-        raise TypeError(f"{type(raw).__name__} in place of bytes")
+        raise TypeError(f"{type(raw).__name__} instead of bytes")
     return raw

@@ -1,4 +1,4 @@
-"""The way of a message through the broker, in words, as `x-death` tells it."""
+"""A message's way through the broker as text, according to `x-death`."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -11,14 +11,16 @@ from redrive.topology import headers, names
 _REASONS = {
     "rejected": "an attempt failed",
     "expired": "it waited",
-    "maxlen": "it was pushed out, the queue being full",
+    "maxlen": "it was pushed out because the queue was full",
     "delivery_limit": "it was returned too often",
 }
 
 
 def way_of(message: FailedMessage) -> list[str]:
-    """A sentence for each stage, the oldest first; the broker notes a stage once, and how often it
-    was passed."""
+    """Return a sentence for each stage, the oldest first.
+
+    The broker records each stage once, with the number of times it was passed.
+    """
     return [
         _begin(message),
         *reversed([_stage(message, entry) for entry in message.delivery.deaths.entries]),
@@ -40,7 +42,7 @@ def _stage(message: FailedMessage, entry: Mapping[str, FieldValue]) -> str:
     if queue == names.retry_queue(message.queue) and reason == "expired":
         what = "it waited for its next attempt"
     times = headers.counted(count)
-    often = "" if times == 1 else f", {times:,} times" if times else ", how often is not known"
+    often = "" if times == 1 else f", {times:,} times" if times else ", an unknown number of times"
     first = entry.get("time")
     since = (
         f", {'first ' if times > 1 else ''}at {_time(first)}" if isinstance(first, datetime) else ""

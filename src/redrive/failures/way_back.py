@@ -1,7 +1,7 @@
 """Where a failed message is sent to be tried again.
 
-What a framework says of it counts first, then what the broker has noted. What neither says is never
-guessed: such a message is left where it is.
+The framework's notes count first, then the broker's. Nothing is guessed: if neither tells, the
+message stays where it is.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,24 +13,24 @@ from redrive.topology import headers
 from redrive.topology.headers import Delivery
 
 _FAILED = ("rejected", "delivery_limit")
-"""Reasons of a death that are a consumer's doing: its queue is the one that a message failed in.
-Others happen in queues that it only waits in."""
+"""Reasons for a death that are caused by a consumer: the message failed in the queue of that death.
+Other deaths happen in queues that a message only waits in."""
 _NAMED_AFTER = {
     "masstransit": ("_error", "_skipped"),
     "dramatiq": (".XQ",),
     "sneakers": ("-error",),
 }
-"""What a framework adds to a queue's name for its failed messages. Source: MassTransit 8.5.8,
-KebabCaseEndpointNameFormatter and the default error transport; dramatiq 2.0, xq_name; sneakers,
-maxretry.rb."""
+"""Suffixes that frameworks add to a queue's name for its failed messages. Source: MassTransit
+8.5.8, KebabCaseEndpointNameFormatter and the default error transport; dramatiq 2.0, xq_name;
+sneakers, maxretry.rb."""
 
 
 class WayBack(NamedTuple):
-    """Where to a message is published.
+    """An exchange and a routing key to publish a message with.
 
     Args:
-        exchange: the exchange; empty for the default one, through which one queue gets it.
-        routing_key: with which key.
+        exchange: the exchange; empty for the default exchange, which routes to one queue.
+        routing_key: the routing key.
     """
 
     exchange: str
@@ -38,7 +38,8 @@ class WayBack(NamedTuple):
 
     @property
     def queue(self) -> str | None:
-        """The one queue that gets it; None where an exchange chooses, and others may get a copy."""
+        """The one queue that gets the message; None if an exchange decides, which may copy it to
+        others."""
         return None if self.exchange else self.routing_key
 
     def __str__(self) -> str:
@@ -48,8 +49,7 @@ class WayBack(NamedTuple):
 
 
 def way_back_of(delivery: Delivery, notes: FailureNotes) -> WayBack | None:
-    """The way to the queue that a message failed in, or else the one that it was first published
-    by; None where nothing says so."""
+    """Return the way to the queue that a message failed in, else its first way; None if unknown."""
     if not delivery.dead_letter_queue:
         return WayBack("", delivery.queue)
     origin = origin_of(delivery, notes)
@@ -57,8 +57,10 @@ def way_back_of(delivery: Delivery, notes: FailureNotes) -> WayBack | None:
 
 
 def first_way_of(delivery: Delivery, notes: FailureNotes) -> WayBack | None:
-    """The way by which a message was first published: everything that is bound there gets it again;
-    None where nothing says so."""
+    """Return the way by which a message was first published; None if unknown.
+
+    Every queue bound there gets the message again.
+    """
     published = _published(notes)
     if published is not None:
         return published
@@ -71,8 +73,10 @@ def first_way_of(delivery: Delivery, notes: FailureNotes) -> WayBack | None:
 
 
 def origin_of(delivery: Delivery, notes: FailureNotes) -> str | None:
-    """The queue that a message of a dead-letter queue failed in; None where nothing says so, or it
-    is that queue itself."""
+    """Return the queue in which a message of a dead-letter queue failed.
+
+    Returns None if nothing tells, or if it is the dead-letter queue itself.
+    """
     place = delivery.dead_letter_queue
     for queue in (notes.queue, _named_after(place, notes.dialect), _died_in(delivery, notes)):
         if queue and queue != place:
@@ -94,7 +98,7 @@ def _named_after(place: str, dialect: str) -> str | None:
 
 
 def _died_in(delivery: Delivery, notes: FailureNotes) -> str | None:
-    """The queue that the message died in last by a consumer's doing, else the last one of all."""
+    """Return the queue of the last death caused by a consumer, else of the last death."""
     deaths = [
         death
         for death in delivery.deaths.entries
@@ -102,7 +106,8 @@ def _died_in(delivery: Delivery, notes: FailureNotes) -> str | None:
     ]
     published = _published(notes)
     if published is not None:
-        # A framework that publishes a failed message itself keeps the deaths of its former life.
+        # A framework that publishes failed messages itself keeps the deaths from the message's
+        # earlier life.
         deaths = [death for death in deaths if published in _ways_into(death)]
     failed = (death for death in deaths if death.get("reason") in _FAILED)
     death = next(failed, deaths[0] if deaths else {})

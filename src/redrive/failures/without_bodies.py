@@ -1,4 +1,4 @@
-"""Failed messages that are kept without their bodies: what is told of these stands beside them."""
+"""Failed messages stored without their bodies, with facts from the body beside them."""
 
 import json
 from dataclasses import asdict, replace
@@ -9,8 +9,11 @@ from redrive.failures.failed_message import FailedMessage
 
 
 def told_of(message: FailedMessage) -> str:
-    """What can't be read of a message any more once its body is gone, as JSON: its ids, its size,
-    and what its framework says of the failure. PHP's envelope and some frameworks say it there."""
+    """Return facts about a message that are lost without its body, as JSON.
+
+    These are its ids, its size, and its framework's failure notes: some frameworks write them into
+    the body, like Symfony in its PHP envelope.
+    """
     notes = asdict(message._told)
     if message._told.failed_at is not None:
         notes["failed_at"] = message._told.failed_at.isoformat()
@@ -19,7 +22,7 @@ def told_of(message: FailedMessage) -> str:
 
 
 def with_told(message: FailedMessage, told: str) -> FailedMessage:
-    """A message that was made without its body, as it was with it, but for the body."""
+    """Restore the facts about a message that was rebuilt without its body."""
     try:
         queue, failure_id, digest, message_id, size, notes = json.loads(told)
         if notes["failed_at"] is not None:

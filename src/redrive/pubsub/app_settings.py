@@ -1,4 +1,4 @@
-"""An app's settings, from environment variables that begin with `REDRIVE_`."""
+"""Settings of an app, read from environment variables that begin with `REDRIVE_`."""
 
 from typing import cast
 
@@ -20,22 +20,23 @@ _PREFIX = "REDRIVE_"
 
 
 class Settings(BaseSettings):
-    """What an app can be told from outside: `REDRIVE_URL` and so on. A class that inherits from it
-    adds a service's own, and may read them from elsewhere, as pydantic-settings has it.
+    """Settings that an app can get from outside, such as `REDRIVE_URL`.
 
-    What the program says itself counts before these.
+    A subclass can add a service's own settings, and read them from other sources as
+    pydantic-settings allows. Arguments given in the program take precedence over these settings.
 
     Args:
         url: the broker's address.
-        connection_name: what the broker's management page shows.
-        grace: how long running handlers may take to finish at the end, as `30s`, in seconds.
-        patience: how long a broker that does not answer is waited for at the start.
+        connection_name: the name shown on the broker's management page.
+        grace: how long running handlers may take to finish on shutdown, as a duration (`30s`) or in
+            seconds.
+        patience: how long to wait at startup for a broker that does not answer.
         publish_timeout: how long to wait for a confirm.
     """
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True)
 
-    # Type checkers take a field without a default for an argument that has to be given.
+    # Type checkers treat a field without a default as a required argument.
     url: SecretStr = Field(default=cast("SecretStr", None), validate_default=True)
     connection_name: str | None = None
     grace: float | None = None
@@ -52,21 +53,21 @@ class Settings(BaseSettings):
     @field_validator("grace", "patience", "publish_timeout", mode="before")
     @classmethod
     def _read(cls, given: object) -> object:
-        """Reads a duration, as `30s` or as a number of seconds."""
+        """Parse a duration given as text (`30s`) or as a number of seconds."""
         if given is None:
             return None
         text = str(given)
         try:
             return seconds_of(float(text) if text.replace(".", "", 1).isdecimal() else text)
         except ConfigurationError as error:
-            raise ValueError(f"{text!r:.80} is no duration") from error
+            raise ValueError(f"{text!r:.80} is not a duration") from error
 
 
 def settings_of_environment() -> Settings:
-    """The settings as they are in the environment now.
+    """Return the settings that the environment has now.
 
     Raises:
-        ConfigurationError: one is missing or can't be; the message names its variable.
+        ConfigurationError: a setting is missing or invalid; the message names its variable.
     """
     try:
         return Settings()

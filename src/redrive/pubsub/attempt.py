@@ -1,5 +1,5 @@
-"""One attempt to handle a message, as middleware and hooks see it: with its error, what was decided
-and what comes next."""
+"""One attempt to handle a message, as middleware and hooks see it: its error, the decision, and
+what happens next."""
 
 import contextlib
 import logging
@@ -16,19 +16,19 @@ from redrive.topology.decision import Ack, Drop, MoveToFailed, Retried, Settleme
 logger = logging.getLogger("redrive")
 
 Outcome = Literal["handled", "retrying", "gave up", "let-go"]
-"""What an attempt ends with: the message is done, comes again, is set aside, or was dropped by a
+"""How an attempt ends: the message is done, will be retried, is set aside, or was dropped by a
 broadcast subscription, which keeps nothing that fails."""
 
 
 class Attempt:
     """One attempt to handle a message.
 
-    Before its handler has run, it is expected to succeed.
+    Until its handler has run, the attempt counts as successful.
 
     Args:
         message: the message.
-        decide: decides what becomes of the message where the attempt ends with an error, or with
-            none.
+        decide: decides what happens to the message, given the error that ended the attempt, or
+            None.
     """
 
     __slots__ = ("_decide", "_decided", "error", "message")
@@ -36,20 +36,20 @@ class Attempt:
     def __init__(self, message: Message, decide: Callable[[BaseException | None], Verdict]) -> None:
         self.message = message
         self.error: BaseException | None = None
-        """What the handler, or a middleware inside, has raised."""
+        """The error raised by the handler, or by middleware closer to it."""
         self._decide = decide
         self._decided: tuple[BaseException | None, Verdict] | None = None
 
     @property
     def verdict(self) -> Verdict:
-        """What becomes of the message, as things stand."""
+        """What happens to the message, given the attempt's current error."""
         if self._decided is None or self._decided[0] is not self.error:
             self._decided = (self.error, self._decide(self.error))
         return self._decided[1]
 
     @property
     def outcome(self) -> Outcome:
-        """What it ends with, as things stand."""
+        """How the attempt ends, given its current error."""
         match self._settlement:
             case Ack():
                 return "handled"
@@ -67,19 +67,19 @@ class Attempt:
 
     @property
     def reason(self) -> str | None:
-        """Why the message is set aside: `retries-exhausted`, `crashed` and the others; None where
-        it is not."""
+        """Why the message is set aside, such as `retries-exhausted` or `crashed`; None if it is
+        not."""
         settlement = self._settlement
         return settlement.reason if isinstance(settlement, MoveToFailed) else None
 
     @property
     def retry_in(self) -> timedelta | None:
-        """How long the message waits for its next attempt; None where there is none."""
+        """How long the message waits for its next attempt; None if there is none."""
         settlement = self._settlement
         return settlement.delay if isinstance(settlement, get_args(Retried)) else None
 
     def __str__(self) -> str:
-        """What comes next, in words: `retrying in 30 s`, `gave up: retries-exhausted`."""
+        """Describe what happens next: `retrying in 30 s`, `gave up: retries-exhausted`."""
         if self.retry_in is not None:
             return f"retrying in {self.retry_in.total_seconds():g} s"
         return f"gave up: {self.reason}" if self.gave_up else self.outcome
@@ -93,18 +93,19 @@ class Attempt:
 
 
 Middleware = Callable[[Attempt], Iterator[None]]
-"""A generator function with one `yield`: what is before it runs before the handler, what is behind
-it after, and the handler's error is raised at it."""
+"""A generator function with one `yield`: code before it runs before the handler, code after it runs
+after the handler, and the handler's error is raised at it."""
 AsyncMiddleware = Callable[[Attempt], AsyncIterator[None]]
-"""The same, asynchronous."""
+"""The same as an async generator function."""
 GiveUpHook = Callable[[Attempt], object]
-"""Told of a message that is being set aside."""
+"""Called for each message that is being set aside."""
 PlainGiveUpHook = Callable[[Attempt], None]
-"""One that is not awaited, as a type checker takes it."""
+"""A hook that is not awaited, as type checkers see it."""
 
 
 class MiddlewareCall(contextlib.AbstractContextManager[None]):
-    """A middleware around an attempt; it keeps the attempt's error up to date for those outside."""
+    """One middleware around an attempt; keeps the attempt's error up to date for the middleware
+    outside it."""
 
     def __init__(self, attempt: Attempt, middleware: Middleware) -> None:
         self._attempt = attempt
@@ -131,7 +132,7 @@ class MiddlewareCall(contextlib.AbstractContextManager[None]):
 
 
 class AsyncMiddlewareCall(contextlib.AbstractAsyncContextManager[None]):
-    """The same around an attempt that is awaited."""
+    """The same for an attempt that is awaited."""
 
     def __init__(self, attempt: Attempt, middleware: AsyncMiddleware) -> None:
         self._attempt = attempt
@@ -158,5 +159,5 @@ class AsyncMiddlewareCall(contextlib.AbstractAsyncContextManager[None]):
 
 
 def hook_failed(hook: Callable[..., object], error: BaseException) -> None:
-    """Says that a hook has raised, which changes nothing about its message."""
+    """Log that a hook raised, which does not affect its message."""
     logger.error("the hook %s raised", name_of(hook), exc_info=error)

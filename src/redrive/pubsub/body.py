@@ -1,8 +1,8 @@
-"""What is in a body: its compression undone, and its text as UTF-8.
+"""Decodes message bodies: decompresses them and converts them to UTF-8.
 
-Handlers, filters, masks and edits read a body through `utf8_of`, so all of them see the same. What
-travels on is always the body as it came. Bodies come from anywhere: what is undone of one is
-bounded, and so is the time that it takes.
+Handlers, filters, masks and edits all read a body through `utf8_of`, so they all see the same text.
+What is sent on is always the body as received. Bodies come from untrusted sources, so both the
+decompressed size and the time that decoding takes are bounded.
 """
 
 import contextlib
@@ -22,18 +22,18 @@ from redrive.pubsub import php_envelope
 from redrive.redaction import redact
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Of a body whose compression is undone: what RabbitMQ takes of one message by default, from 4.0
-on, so that a compressed body costs its reader no more than one that is not. Source: measured on
-4.0.5 and 4.3.6, see `BrokerVersion`"""
+"""Limit on the size of a decompressed body: the size that RabbitMQ accepts for one message by
+default, from 4.0 on, so that a compressed body costs its reader no more than an uncompressed one.
+Source: measured on 4.0.5 and 4.3.6, see `BrokerVersion`"""
 
 _MOST_ENCODINGS = 3
 _MOST_MEMBERS = 1000
-"""Streams in one body, one behind the other, as pigz and bgzip write them."""
+"""Compressed streams in one body, one after the other, as pigz and bgzip write them."""
 _PIECE = 16 * 1024
-"""Bytes that a decompressor is given at a time. What it gives back of them is copied."""
+"""Bytes passed to a decompressor at a time. It copies the input that it does not use."""
 
 _UNCOMPRESSED = frozenset({"identity", "none", "binary", "8bit", "7bit"})
-"""Content encodings that change nothing: HTTP's, and those of mail, as kombu and PHP write them."""
+"""Content encodings that change nothing: HTTP's, and those of mail, which kombu and PHP use."""
 _MARKS = (
     (b"\xef\xbb\xbf", "utf_8"),
     (b"\xff\xfe\0\0", "utf_32_le"),
@@ -41,34 +41,34 @@ _MARKS = (
     (b"\xff\xfe", "utf_16_le"),
     (b"\xfe\xff", "utf_16_be"),
 )
-"""Byte order marks, each with what it says."""
+"""Byte order marks, each with the charset that it stands for."""
 _FIRST_OF_A_MARK = b"\xef"
 _CHARSET = re.compile(r";\s*charset\s*=\s*['\"]?\s*([^\s'\";,]*)", re.IGNORECASE)
 _TEXT_CODEC = re.compile(
     r"utf_(?:8|16|32)(?:_[lb]e|_sig)?|ascii|latin_1|iso8859_\d+|cp\d+|koi8_[rtu]|mac_[a-z]+"
     r"|gb\w+|big5\w*|euc_\w+|shift_jis\w*"
 )
-"""Python's codecs that are charsets and take time in proportion to a text. `idna`, `punycode` and
-the like are not and do not."""
+"""Python codecs that are charsets and take time proportional to the length of the text. Codecs such
+as `idna` and `punycode` are neither."""
 _MAGICS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
 _READ_AS_JSON = frozenset({"", "application/octet-stream", "text/plain", "application/json"})
 _FIRST_SHOWN = 4
-"""Bytes of a body in an error's text: they tell what it is, and no value."""
+"""Bytes of a body shown in an error: enough to recognise its format, too few to reveal a value."""
 _MOST_SHOWN = 80
-"""Characters of a property in an error's text."""
+"""Characters of a property shown in an error."""
 
 
 class Unreadable(ValueError):
-    """A body that can't be made text of: an unknown encoding, or bytes that are not what the
-    properties say."""
+    """A body that can't be decoded: its encoding is unknown, or its bytes contradict its
+    properties."""
 
 
 class TooLarge(Unreadable):
-    """More comes out of a body than its reader takes."""
+    """A body that decompresses to more than its reader accepts."""
 
 
 class HasBody(Protocol):
-    """A message, as far as its body is read."""
+    """A message whose body can be read."""
 
     @property
     def body(self) -> bytes:
@@ -76,27 +76,27 @@ class HasBody(Protocol):
 
     @property
     def properties(self) -> Properties:
-        """Its properties."""
+        """The message's properties."""
 
     @property
     def _decoders(self) -> "Mapping[str, Decoder]":
-        """What its subscriber decodes bodies with, by content type."""
+        """The subscriber's decoders, by content type."""
 
     def _utf8(self) -> bytes:
-        """Return its body, uncompressed and in UTF-8."""
+        """Return the body, decompressed and in UTF-8."""
 
 
 Decoder = Callable[[bytes, Any], object]
-"""Makes a value of a body, whose compression is undone, and its `Message`."""
+"""Decodes a body, already decompressed, to a value; also gets the `Message`."""
 
 NO_DECODERS: Mapping[str, Decoder] = MappingProxyType({})
 
 
 def utf8_of(body: bytes, properties: Properties, most: int = MOST_BYTES) -> bytes:
-    """Return a body uncompressed, in UTF-8 and without a byte order mark.
+    """Return a body decompressed, in UTF-8 and without a byte order mark.
 
-    Whether it is valid UTF-8 is for whoever decodes it to find out, where nothing says that it is
-    in another charset.
+    If nothing declares another charset, the result is not checked to be valid UTF-8; decoding it
+    shows that.
     """
     content_type = properties.content_type
     if (
@@ -110,16 +110,18 @@ def utf8_of(body: bytes, properties: Properties, most: int = MOST_BYTES) -> byte
 
 
 def uncompressed(body: bytes, properties: Properties) -> bytes:
-    """Return a body uncompressed, in whatever charset it is."""
+    """Return a body decompressed, in its original charset."""
     if properties.content_encoding is None:
         return body
     return _undone(body, _form_of(None, properties.content_encoding)[0], MOST_BYTES)
 
 
 def with_body(body: bytes, properties: Properties) -> Properties:
-    """Return the properties that a message travels with once its body was replaced by this one: the
-    same where the new one is compressed as they say, else those of a body that is neither
-    compressed nor in a charset of its own."""
+    """Return a message's properties for a new body.
+
+    They stay the same if the new body is compressed as they say; otherwise content encoding and
+    charset are removed.
+    """
     encoding = properties.content_encoding
     with contextlib.suppress(Unreadable):
         if encoding is not None and _form_of(None, encoding)[0]:
@@ -132,7 +134,7 @@ def with_body(body: bytes, properties: Properties) -> Properties:
 
 
 def json_of(message: HasBody) -> object:
-    """A body as a JSON value; of PHP's envelope, what is in it."""
+    """Return a body parsed as JSON; for PHP's envelope, the value inside it."""
     body = message._utf8()
     envelope = php_envelope.read(body)
     if envelope is not None:
@@ -151,8 +153,8 @@ def json_of(message: HasBody) -> object:
 
 
 def unreadable(problem: str, body: bytes, properties: Properties) -> InvalidMessage:
-    """Return the error of a body that can't be read: what is wrong, and what the message says of
-    its body."""
+    """Return the error for a body that can't be read, with the problem and the properties that
+    describe the body."""
     facts = ", ".join(
         (
             _property_in_words("content type", properties.content_type),
@@ -168,8 +170,10 @@ def _property_in_words(name: str, value: str | None) -> str:
 
 
 def beginning_of(body: bytes) -> str:
-    """The first bytes, without secrets. A quote is written as its number, so that the text ends
-    where it seems to end."""
+    """Return the first bytes for an error message, without secrets.
+
+    Quotes are escaped as hex codes, so that the quoted text ends where it seems to.
+    """
     if not body:
         return ""
     shown = "".join(
@@ -186,12 +190,12 @@ def _advice(body: bytes, properties: Properties) -> str:
                 return f"\nIt looks like {name}: have its publisher say so in content_encoding."
     type_ = media_type(properties.content_type)
     if type_ not in _READ_AS_JSON and not type_.endswith("+json"):
-        return f"\nA decoder reads it: decoders={{{type_[:_MOST_SHOWN]!r}: …}}."
+        return f"\nRead it with a decoder: decoders={{{type_[:_MOST_SHOWN]!r}: …}}."
     return ""
 
 
 def media_type(content_type: str | None) -> str:
-    """Return a content type without its parameters, in lower case; empty where there is none."""
+    """Return a content type without its parameters, in lower case; empty if there is none."""
     return "" if content_type is None else content_type.partition(";")[0].strip().lower()
 
 
@@ -199,7 +203,7 @@ def media_type(content_type: str | None) -> str:
 
 
 class _Decompressor(Protocol):
-    """What zlib and zstd have in common."""
+    """The interface that zlib and zstd share."""
 
     @property
     def eof(self) -> bool: ...
@@ -211,12 +215,13 @@ class _Decompressor(Protocol):
 
 
 _Undo = Callable[[bytes, int], bytes]
-"""Undoes a compression of a body; not more than so many bytes may come out."""
+"""Decompresses a body, up to a maximum number of bytes."""
 
 
 @lru_cache(maxsize=256)
 def _form_of(content_type: str | None, encoding: str | None) -> tuple[tuple[_Undo, ...], str]:
-    """How to undo each compression of a body, the last one first, and its charset."""
+    """Return the functions that undo each compression of a body, the last one first, and its
+    charset."""
     charset = None
     compressions: list[_Undo] = []
     names = [] if encoding is None else [one.strip().lower() for one in encoding.split(",")]
@@ -225,7 +230,7 @@ def _form_of(content_type: str | None, encoding: str | None) -> tuple[tuple[_Und
         if undo is not None:
             compressions.append(undo)
         elif name and name not in _UNCOMPRESSED:
-            charset = _codec_of(name)  # some clients write it there
+            charset = _codec_of(name)  # some clients put the charset there
             if charset is None:
                 raise Unreadable(
                     f"the content encoding {name[:_MOST_SHOWN]!r} is not known; known are "
@@ -239,7 +244,7 @@ def _form_of(content_type: str | None, encoding: str | None) -> tuple[tuple[_Und
 def _undone(body: bytes, compressions: Sequence[_Undo], most: int) -> bytes:
     for undo in compressions:
         if not body:
-            break  # nothing is nothing, compressed or not
+            break  # an empty body is empty, compressed or not
         body = undo(body, most)
     return body
 
@@ -249,7 +254,8 @@ def _gunzipped(body: bytes, most: int) -> bytes:
 
 
 def _inflated(body: bytes, most: int) -> bytes:
-    """With zlib's head, as HTTP has it, or without, as many programs write it."""
+    """Inflate a body with a zlib header, as HTTP requires, or without one, as many programs write
+    it."""
     try:
         return _decompressed("deflate", body, most, lambda: zlib.decompressobj(15), is_one=True)
     except TooLarge:
@@ -269,7 +275,7 @@ def _unzstd(body: bytes, most: int) -> bytes:
     zstd = _zstd()
     if zstd is None:
         raise Unreadable(
-            "the body is compressed with zstd, which this program can't undo: "
+            "the body is compressed with zstd, which this program can't read: "
             "pip install 'redrive[zstd]'"
         )
     limit = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
@@ -277,7 +283,7 @@ def _unzstd(body: bytes, most: int) -> bytes:
 
 
 _WINDOW_LOG = (MOST_BYTES - 1).bit_length()
-"""A frame that asks its reader to hold more than this, as a power of two, is refused."""
+"""Largest window that a zstd frame may require, as a power of two; larger ones are refused."""
 
 _COMPRESSIONS: Mapping[str, _Undo] = {
     "gzip": _gunzipped,
@@ -289,7 +295,8 @@ _COMPRESSIONS: Mapping[str, _Undo] = {
 
 @cache
 def _zstd() -> Any:
-    """Python's own module, from 3.14 on, or its backport; None where there is neither."""
+    """Return Python's own zstd module, from 3.14 on, or its backport; None if neither is
+    installed."""
     for name in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
@@ -304,7 +311,6 @@ def _decompressed(
     *,
     is_one: bool = False,
 ) -> bytes:
-    """Undo one compression."""
     found: list[bytes] = []
     room, place = most, 0
     rest = memoryview(body)
@@ -313,22 +319,22 @@ def _decompressed(
         while not stream.eof:
             piece = rest[place : place + _PIECE]
             if not piece:
-                raise Unreadable(f"the body is cut off: its {kind} has no end")
+                raise Unreadable(f"the body is cut off: its {kind} data is incomplete")
             try:
                 part = stream.decompress(piece, room + 1)
-            except Exception as error:  # noqa: BLE001 - zlib.error, or that of a zstd that may not be here
+            except Exception as error:  # noqa: BLE001 - zlib.error, or an error of zstd, which may be missing
                 raise Unreadable(
-                    f"the body is not {kind}, which its content encoding says it is: {error}"
+                    f"the body is not {kind}, although its content encoding says so: {error}"
                 ) from None
             room -= len(part)
             if room < 0:
-                raise TooLarge(f"more than {most} bytes come out of the body's {kind}")
+                raise TooLarge(f"the body's {kind} expands to more than {most} bytes")
             found.append(part)
             place += len(piece) - len(stream.unused_data)
         if place >= len(body) or (body[place] == 0 and not bytes(rest[place:]).strip(b"\0")):
-            return b"".join(found)  # zeros behind the end are padding
+            return b"".join(found)  # trailing zeros are padding
     raise Unreadable(
-        f"something stands behind the end of the body's {kind}"
+        f"there is extra data after the end of the body's {kind}"
         if is_one
         else f"the body's {kind} has more than {_MOST_MEMBERS} parts"
     )
@@ -338,9 +344,9 @@ def _decompressed(
 
 
 def _charset_of(content_type: str | None) -> str | None:
-    """Python's name of the charset that a content type names; None where it names none."""
+    """Return Python's name for the charset in a content type; None if it has none."""
     found = None if content_type is None else _CHARSET.search(content_type)
-    if found is None or not found[1] or found[1].lower() == "binary":  # PHP's word for none
+    if found is None or not found[1] or found[1].lower() == "binary":  # PHP's name for no charset
         return None
     codec = _codec_of(found[1].lower())
     if codec is None:
@@ -349,8 +355,10 @@ def _charset_of(content_type: str | None) -> str | None:
 
 
 def _codec_of(name: str) -> str | None:
-    """Python's name of a charset; None of what is none. Python is not asked: it would keep each
-    name that it does not know for ever."""
+    """Return Python's name for a charset; None if it is not one.
+
+    Does not use `codecs.lookup`, which caches every unknown name for ever.
+    """
     name = name.replace("-", "_").replace(" ", "_")
     codec = aliases.get(name, name)
     return codec if codec in _CODECS else None
@@ -374,11 +382,12 @@ def _in_utf8(body: bytes, charset: str) -> bytes:
         case "utf_8" | "utf_8_sig" | "ascii":
             return body
         case "utf_16" | "utf_32":
-            # Without a mark .NET and others write the low byte first; a text begins with ASCII.
+            # .NET and others write UTF-16 and UTF-32 little-endian without a mark; texts begin with
+            # ASCII.
             charset += "_be" if body[:1] == b"\0" else "_le"
     try:
         return body.decode(charset).encode()
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         place = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
         problem = Unreadable(f"the body is not {charset.replace('_', '-')}: {error.reason}{place}")
-    raise problem  # without a context: it has the body
+    raise problem  # raised without a context, which would contain the body

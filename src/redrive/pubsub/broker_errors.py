@@ -1,5 +1,5 @@
-"""What a broker's or the system's refusal means, as an error of ours. No client exception leaves
-redrive bare."""
+"""Converts errors from the broker or the system to redrive's errors, so that no client exception
+leaves redrive."""
 
 import re
 import socket
@@ -15,17 +15,17 @@ from redrive.topology.ladder import HOW_TO_HAVE_THE_LADDER
 _NOT_ALLOWED = 530
 _ACCESS_REFUSED = 403
 INTERNAL_ERROR = 541
-"""What a broker says that failed at something, and not at what it was told."""
+"""Reply code of a broker that failed by itself, not because of the request."""
 _NAMED_RIGHT = re.compile(r"\b(configure|write|read) access")
 _NODE_DOWN = re.compile(r"home node '([^']+)' .* is down or inaccessible", re.DOTALL)
-"""What RabbitMQ says, with 404, of a classic queue that it can't reach. Source: measured on
+"""RabbitMQ's text, with 404, for a classic queue that it can't reach. Source: measured on
 3.10.8."""
 _CHECK_THE_PORT = "Check the port (5672, or 5671 with amqps://)"
 _RIGHTS = {"declare": "configure", "delete": "configure", "publish": "write"}
 
 
 def of_system(error: BaseException, url: BrokerURL) -> BrokerUnavailable | None:
-    """Why the network or TLS said no; None where it was neither."""
+    """Return the error for a failure of the network or of TLS; None if it is neither."""
     match error:
         case ssl.SSLError():
             return of_tls(tls.failure_of(error), url)
@@ -36,26 +36,24 @@ def of_system(error: BaseException, url: BrokerURL) -> BrokerUnavailable | None:
         case ConnectionRefusedError():
             return BrokerUnavailable(url.address, "nothing listens there (connection refused)")
         case _:
-            failure = tls.failure_of_text(
-                str(error)
-            )  # a client that keeps but the text of an error
+            failure = tls.failure_of_text(str(error))  # some clients keep only an error's text
             return None if failure is None else of_tls(failure, url)
 
 
 def of_tls(failure: tls.Failure, url: BrokerURL) -> BrokerUnavailable:
-    """The TLS connection could not be had."""
+    """Return the error for a failed TLS connection."""
     return BrokerUnavailable(url.address, failure.reason, failure.remedy)
 
 
 def of_foreign_protocol(url: BrokerURL) -> BrokerUnavailable:
-    """What answers is no RabbitMQ."""
+    """Return the error for a server that is not RabbitMQ."""
     return BrokerUnavailable(
         url.address, "what answers there does not speak AMQP", f"{_CHECK_THE_PORT}."
     )
 
 
 def of_broken_protocol(url: BrokerURL) -> BrokerUnavailable:
-    """It began in AMQP, and went on with what is none."""
+    """Return the error for a connection that began in AMQP and then received something else."""
     return BrokerUnavailable(
         url.address,
         "the broker broke the protocol, AMQP 0-9-1: what it sent can't be read",
@@ -65,11 +63,11 @@ def of_broken_protocol(url: BrokerURL) -> BrokerUnavailable:
 
 
 def of_wordless_end(url: BrokerURL) -> BrokerUnavailable:
-    """It hung up before it said anything in AMQP: a broker that wants another certificate, a load
-    balancer that has no broker to pass this on to, or no RabbitMQ.
+    """Return the error for a connection that was closed before the server sent any AMQP.
 
-    With TLS 1.3 a client learns of its refused certificate only after the handshake, and perhaps by
-    nothing but the end.
+    The server may be a broker that wants another certificate, a load balancer without a broker
+    behind it, or not RabbitMQ at all. With TLS 1.3 a client learns only after the handshake that
+    its certificate was refused, and perhaps only by the closed connection.
     """
     if url.tls:
         return of_tls(tls.CLOSED_AFTER_HANDSHAKE, url)
@@ -82,7 +80,7 @@ def of_wordless_end(url: BrokerURL) -> BrokerUnavailable:
 
 
 def of_silence(url: BrokerURL) -> BrokerUnavailable:
-    """Nothing came in time."""
+    """Return the error for a broker that did not answer in time."""
     return BrokerUnavailable(
         url.address,
         "it did not answer in time",
@@ -92,19 +90,19 @@ def of_silence(url: BrokerURL) -> BrokerUnavailable:
 
 
 def of_heartbeat(url: BrokerURL) -> BrokerUnavailable:
-    """It was silent for too long."""
+    """Return the error for a connection without heartbeats."""
     return BrokerUnavailable(url.address, "it sent no heartbeat")
 
 
 def of_lost_connection(why: object, url: BrokerURL) -> BrokerUnavailable:
-    """The connection is gone; `why` is what is known of it."""
+    """Return the error for a lost connection; `why` is what is known about the cause."""
     return BrokerUnavailable(
         url.address, f"the connection was lost ({str(why) or type(why).__name__})"
     )
 
 
 def of_channel(code: int, text: str, what: str) -> RedriveError:
-    """Why the broker closed a channel."""
+    """Return the error for a channel that the broker closed."""
     mismatch = mismatch_of(text)
     if mismatch is not None:
         return mismatch
@@ -137,13 +135,14 @@ def of_channel(code: int, text: str, what: str) -> RedriveError:
 
 
 def says_missing(code: int, text: str) -> bool:
-    """Whether the broker says that something is not there; not that it can't reach it now."""
+    """Check whether the broker says that something does not exist, as opposed to being unreachable
+    now."""
     return code == 404 and _NODE_DOWN.search(text) is None
 
 
 def of_publish(code: int, text: str, exchange: str) -> RedriveError:
-    """Why the broker closed a publishing channel over an exchange that is not there, or not for
-    this user."""
+    """Return the error for a publishing channel that the broker closed because the exchange does
+    not exist or the user may not use it."""
     what = f"publish to exchange {exchange!r}"
     if code == 403 and names.is_of_a_ladder(exchange):
         return PermissionDenied(f"the broker refused to {what}: {text}", HOW_TO_HAVE_THE_LADDER)
@@ -153,7 +152,7 @@ def of_publish(code: int, text: str, exchange: str) -> RedriveError:
 
 
 def of_closed_connection(code: int, text: str, url: BrokerURL) -> RedriveError:
-    """Why the broker closed a connection."""
+    """Return the error for a connection that the broker closed."""
     if code == _NOT_ALLOWED:
         return (
             of_virtual_host(url)
@@ -170,7 +169,7 @@ def of_closed_connection(code: int, text: str, url: BrokerURL) -> RedriveError:
 
 
 def of_login(url: BrokerURL) -> PermissionDenied:
-    """The broker does not know the user, or not with this password or certificate."""
+    """Return the error for a user, password or certificate that the broker refused."""
     if url.auth_mechanism == "external":
         return PermissionDenied(
             f"RabbitMQ at {url.address} refused the login by client certificate (EXTERNAL)",
@@ -185,7 +184,7 @@ def of_login(url: BrokerURL) -> PermissionDenied:
 
 
 def of_virtual_host(url: BrokerURL) -> PermissionDenied:
-    """The virtual host is not there, or not for this user."""
+    """Return the error for a virtual host that does not exist or that the user may not use."""
     return PermissionDenied(
         f"RabbitMQ at {url.address} has no virtual host {url.virtual_host!r} that {_user(url)} may "
         "use",
@@ -199,8 +198,8 @@ def _user(url: BrokerURL) -> str:
 
 
 def _permission_remedy(text: str, what: str) -> str:
-    """What to grant: in the broker's words where it has them (from 3.11 on), else by what was being
-    done."""
+    """Say which permission to grant: as the broker names it (from 3.11 on), else by the action that
+    failed."""
     named = _NAMED_RIGHT.search(text)
     right = f"{named[1]} permission on it" if named else _right_for(what)
     way_round = (
@@ -210,7 +209,10 @@ def _permission_remedy(text: str, what: str) -> str:
 
 
 def _right_for(what: str) -> str:
-    """Source: https://www.rabbitmq.com/docs/access-control#authorisation"""
+    """Return the permission that an action needs.
+
+    Source: https://www.rabbitmq.com/docs/access-control#authorisation
+    """
     if "binding" in what:
         return "write permission on the queue and the read permission on the exchange"
     verb = what.partition(" ")[0]
@@ -218,7 +220,7 @@ def _right_for(what: str) -> str:
 
 
 def of_cancelled_consumer(queue: str) -> RedriveError:
-    """Why the broker ended a consumer by itself."""
+    """Return the error for a consumer that the broker cancelled."""
     return ConfigurationError(
         f"the broker stopped the consumer of queue {queue!r}",
         "The queue was deleted, or its node went down.",

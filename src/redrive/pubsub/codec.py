@@ -1,4 +1,4 @@
-"""Bodies: what a publisher may send, and what a handler may ask for."""
+"""Encodes bodies for publishers, and decodes them to the types that handlers ask for."""
 
 import dataclasses
 import math
@@ -28,23 +28,23 @@ Body = (
     | bool
     | None
 )
-"""What can be published: bytes and texts as they are, anything else as JSON."""
+"""What can be published: bytes and text as they are, anything else as JSON."""
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 BINARY = "application/octet-stream"
 
 Codec = Literal["json", "php-envelope"]
-"""How a publisher writes what is no bytes and no text: as JSON, or as JSON in the envelope of PHP
-services. Readers take both."""
+"""How a publisher encodes values other than bytes and text: as JSON, or as JSON in the envelope of
+PHP services. Subscribers read both."""
 
 
 Reader = Callable[[HasBody], object]
-"""Reads a body."""
+"""Reads a message's body as a value."""
 
 
 def encode_body(body: object) -> tuple[bytes, str]:
-    """A body as bytes, and its content type."""
+    """Return a body as bytes, and its content type."""
     if isinstance(body, bytes):
         return body, BINARY
     if isinstance(body, str):
@@ -63,14 +63,14 @@ def _json_of(body: object) -> bytes:
         return content
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise ConfigurationError(
-            f"the body, a {type(body).__name__}, can't be made JSON of: {error}",
+            f"the body, a {type(body).__name__}, can't be converted to JSON: {error}",
             "Publish bytes, a str, a pydantic model, or a dict or list of plain values.",
         ) from error
 
 
 def _check_numbers_in(value: object) -> None:
-    """Raise ValueError where a model has a NaN or an infinity, which pydantic has written as null
-    without being asked to."""
+    """Raise ValueError if a model has a NaN or an infinity, which pydantic has silently written as
+    null."""
     match value:
         case float():
             if not math.isfinite(value):
@@ -91,7 +91,7 @@ def _check_numbers_in(value: object) -> None:
 
 
 def encode_enveloped(body: object, id_: str) -> tuple[bytes, str]:
-    """A body in PHP's envelope, and its content type."""
+    """Return a body in PHP's envelope, and its content type."""
     if isinstance(body, bytes | bytearray | memoryview):
         raise ConfigurationError(
             f"the body is {type(body).__name__}, and the codec 'php-envelope' puts JSON into an "
@@ -99,12 +99,12 @@ def encode_enveloped(body: object, id_: str) -> tuple[bytes, str]:
             "Publish a dict, a pydantic model or another plain value; or use a publisher with the "
             "codec 'json'.",
         )
-    # encode_body would send a text as it is; in here it is a value like any other.
+    # encode_body sends text as it is; in an envelope it is a JSON value like any other.
     return php_envelope.wrap(_json_of(body), id_), JSON
 
 
 def check_codec(codec: str) -> None:
-    """Raises ConfigurationError unless `codec` is one."""
+    """Raise ConfigurationError unless `codec` is a known codec."""
     if codec not in get_args(Codec):
         raise ConfigurationError(
             f"codec is {codec!r}", f"Choose {' or '.join(map(repr, get_args(Codec)))}."
@@ -112,15 +112,15 @@ def check_codec(codec: str) -> None:
 
 
 def reader_of(annotation: object) -> Reader:
-    """How to read a body as what a handler asks for.
+    """Return the function that reads a body as the type that a handler asks for.
 
-    `bytes` is the body as it came, `str` its text; a msgspec.Struct, a class of Protocol Buffers
-    and anything else that pydantic can validate (a model, `dict`, a dataclass, a TypedDict, …) is
-    read from JSON. Where the body is PHP's envelope, it is read from what is in it; a type that has
-    an `__id` of its own is given the envelope itself.
+    `bytes` is the body as received, `str` its text; a msgspec.Struct, a Protocol Buffers class and
+    anything else that pydantic can validate (a model, `dict`, a dataclass, a TypedDict, …) is read
+    from JSON. From a body in PHP's envelope, the value inside it is read, unless the type has an
+    `__id` field of its own: then it gets the whole envelope.
 
-    Where the subscriber has a decoder of the message's content type, all but `bytes` is made of
-    what that gives.
+    If the subscriber has a decoder for the message's content type, every type but `bytes` is read
+    from the decoder's result.
     """
     if annotation is bytes:
         return lambda message: message.body
@@ -140,7 +140,7 @@ def reader_of(annotation: object) -> Reader:
 
 
 def _decoding(plain: Reader, from_value: Callable[[object], object]) -> Reader:
-    """Reads a body by the decoder of its content type, or where there is none as a plain one."""
+    """Return a reader that uses the decoder for the content type if there is one, else `plain`."""
 
     def read(message: HasBody) -> object:
         if message._decoders:
@@ -155,8 +155,8 @@ def _decoding(plain: Reader, from_value: Callable[[object], object]) -> Reader:
 def _validating(annotation: object, adapter: pydantic.TypeAdapter[object]) -> Reader:
     if _has_an_id_of_its_own(adapter):
         return lambda message: _validated(adapter, message._utf8(), message)
-    # Validated as a part of the envelope's bytes: JSON that was read and written again is not the
-    # same JSON.
+    # Validated inside the envelope's bytes: JSON that was parsed and written again is not the same
+    # JSON.
     enveloped = pydantic.TypeAdapter[object](
         pydantic.create_model("PHP's envelope", body=(annotation, ...))  # type: ignore[arg-type]
     )
@@ -171,7 +171,7 @@ def _validating(annotation: object, adapter: pydantic.TypeAdapter[object]) -> Re
 
 
 def _has_an_id_of_its_own(adapter: pydantic.TypeAdapter[object]) -> bool:
-    """Whether a type names PHP's `__id`: it was written to read the envelope."""
+    """Check whether a type has PHP's `__id` field, so was written to read the envelope."""
     try:
         return "__id" in adapter.json_schema().get("properties", ())
     except pydantic.errors.PydanticUserError:
@@ -183,8 +183,8 @@ def _validated(adapter: pydantic.TypeAdapter[object], body: bytes, message: HasB
         return adapter.validate_json(body)
     except pydantic.ValidationError as error:
         invalid = _not_json(error, message) or _misfit(error)
-    # with neither cause nor context: pydantic's error has the body's values, and a traceback would
-    # show them
+    # raised without cause or context: pydantic's error contains values of the body, which a
+    # traceback would show
     raise invalid
 
 
@@ -200,7 +200,8 @@ def _value_reader(adapter: pydantic.TypeAdapter[typing.Any]) -> Callable[[object
 
 
 def _not_json(error: pydantic.ValidationError, message: HasBody) -> InvalidMessage | None:
-    """The error of a body that is no JSON; None where it is, and does not fit."""
+    """Return the error for a body that is not JSON; None if it is JSON that does not fit the
+    type."""
     (first, *_) = error.errors(include_url=False, include_input=False)
     if first["type"] != "json_invalid" or first["loc"]:
         return None
@@ -216,13 +217,13 @@ def _misfit(error: pydantic.ValidationError) -> InvalidMessage:
 
 
 def _problem(detail: typing.Any) -> str:
-    """What is wrong at one place, without the value that stands there."""
+    """Describe the problem at one place, without the value found there."""
     place = ".".join(map(str, detail["loc"]))
     problem = str(detail["msg"])
-    if detail["type"] == "union_tag_invalid":  # the one text of pydantic's own that has the value
+    if detail["type"] == "union_tag_invalid":  # pydantic's only message that contains the value
         context = detail["ctx"]
         problem = (
-            f"The tag found using {context['discriminator']} is none of the expected ones: "
+            f"The tag found using {context['discriminator']} is not one of the expected ones: "
             f"{context['expected_tags']}"
         )
     return f"{place}: {problem}" if place else problem
@@ -238,4 +239,4 @@ def _text_of(message: HasBody) -> str:
             message.body,
             message.properties,
         )
-    raise invalid  # with neither cause nor context: they have the body
+    raise invalid  # raised without cause or context, which contain the body

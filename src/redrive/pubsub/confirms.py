@@ -1,4 +1,5 @@
-"""Publishing with confirms, many in flight. Everything here runs on the connection's thread."""
+"""Publishes with confirms, with many messages in flight. Everything here runs on the connection's
+thread."""
 
 import logging
 from collections import deque
@@ -32,8 +33,8 @@ _MOST_KEYS = 1024
 class Outgoing:
     """A message on its way to the broker.
 
-    A message is a **possible duplicate** if it is `in_doubt` and sent again: it was written, and
-    the connection or the channel was lost before the broker answered, which may have it or not.
+    A message is a **possible duplicate** if it is `in_doubt` and sent again: the connection or
+    channel was lost before the broker answered, so the broker may or may not have the first copy.
     """
 
     __slots__ = (
@@ -71,10 +72,10 @@ class Outgoing:
 
 
 class Outbox:
-    """A channel in confirm mode that survives what a single message does to it.
+    """A channel in confirm mode that recovers when a single message makes the broker close it.
 
-    A message that the broker answers by closing the channel takes the confirms of all in flight
-    with it. Those are then sent again one by one, until the one is found that it was.
+    Closing the channel also loses the confirms of all other messages in flight. These are then sent
+    again one at a time until the message that caused it is found.
     """
 
     def __init__(self, *, resend: bool, window: int = WINDOW) -> None:
@@ -85,14 +86,14 @@ class Outbox:
         self._first_tag = 1
         self._in_flight = 0
         self._bytes_in_flight = 0
-        # Those that are sent one by one, and whether each was in doubt before.
+        # Messages to send one at a time, and whether each was in doubt before.
         self._suspects: dict[Outgoing, bool] = {}
         self._connection: Wire | None = None
         self._channel: Channel | None = None
         self._ready = False
         self._methods: dict[tuple[str, str], bytes] = {}
         self.blocked: str | None = None
-        """Why the broker takes no messages now; None when it does."""
+        """Why the broker accepts no messages now; None if it does."""
 
     @property
     def idle(self) -> bool:
@@ -100,14 +101,15 @@ class Outbox:
         return not self._waiting and not self._in_flight
 
     def connected(self, connection: Wire) -> None:
-        """Opens the channel on a new connection."""
+        """Open the channel on a new connection."""
         self._connection = connection
         self.blocked = None
         connection.on_blocked(self._on_blocked, self._on_unblocked)
         self._open()
 
     def disconnected(self, error: RedriveError) -> None:
-        """The connection is lost."""
+        """Queue the unconfirmed messages to be sent again, or fail them, after the connection was
+        lost."""
         self._connection = self._channel = None
         self._ready = False
         self.blocked = None
@@ -116,16 +118,16 @@ class Outbox:
             self._fail_waiting(error)
 
     def send(self, outgoing: Outgoing) -> None:
-        """Publishes a message as soon as there is room."""
+        """Publish a message as soon as there is room."""
         self._waiting.append(outgoing)
         self.pump()
 
     def enqueue(self, batch: Iterable[Outgoing]) -> None:
-        """Adds messages to those that the next `pump` sends."""
+        """Add messages for the next `pump` to send."""
         self._waiting.extend(batch)
 
     def fail_all(self, error: RedriveError) -> None:
-        """Settles everything with an error: there will be no connection any more."""
+        """Settle everything with an error, because there will be no further connection."""
         self._queue_unconfirmed_again()
         self._fail_waiting(error)
 
@@ -145,7 +147,7 @@ class Outbox:
             outgoing.settled(outgoing, error)
 
     def pump(self) -> None:
-        """Writes what is waiting, as far as the window goes."""
+        """Write waiting messages until the window is full."""
         connection, channel = self._connection, self._channel
         if (
             connection is None
@@ -165,8 +167,8 @@ class Outbox:
                 self._suspects.pop(outgoing, None)
                 continue
             if not fits(outgoing.properties, frame_max):
-                # Who hears of it may send another message at once, which would overtake those that
-                # are not written yet: their confirms would be taken for each other's.
+                # The callback may send another message at once. It must not overtake messages that
+                # are not written yet, or their confirms would be mixed up.
                 connection.write(b"".join(pieces))
                 pieces.clear()
                 size = 0
@@ -220,8 +222,8 @@ class Outbox:
         self._open()
         if len(unanswered) == 1:
             (refused,) = unanswered
-            # The broker has said that it does not take it. One that an earlier connection was lost
-            # with may have taken it all the same.
+            # The broker refused this copy. If an earlier connection was lost with this message in
+            # flight, the broker may still have taken that copy.
             refused.in_doubt = self._suspects.get(refused, refused.in_doubt)
             self._settle(refused, _refused(refused, code, text))
             return
@@ -237,9 +239,9 @@ class Outbox:
         self._waiting.extendleft(reversed(unanswered))
 
     def _on_return(self, returned: Returned) -> None:
-        # Returns come in the order of the publishes, each before its confirm. Bodies that are equal
-        # are told apart by their ids: which of them is routed may be a matter of their headers. Not
-        # by all of their properties: RabbitMQ 4 writes the headers in an order of its own.
+        # Returns come in publishing order, each before its confirm. Messages with equal bodies are
+        # distinguished by id, since their headers may route them differently. Comparing all
+        # properties would not work: RabbitMQ 4 reorders the headers.
         message_id = Properties.parse(returned.properties).message_id
         in_bytes = (message_id or "").encode("utf-8", "surrogateescape")
         first: Outgoing | None = None
@@ -253,7 +255,7 @@ class Outbox:
             ):
                 first = first or outgoing
                 if (
-                    in_bytes in outgoing.properties  # which is quick to see
+                    in_bytes in outgoing.properties  # a quick check first
                     and Properties.parse(outgoing.properties).message_id == message_id
                 ):
                     outgoing.returned = returned.reply_text
@@ -330,11 +332,11 @@ class Outbox:
 
 
 def _no_deliveries(_: Received) -> None:
-    """Nothing is consumed on a publishing channel."""
+    """Ignore deliveries: nothing is consumed on a publishing channel."""
 
 
 def _no_consumer() -> None:
-    """Nothing is consumed on a publishing channel."""
+    """Ignore cancellations: nothing is consumed on a publishing channel."""
 
 
 def _too_much_header(outgoing: Outgoing, frame_max: int) -> PublishError:

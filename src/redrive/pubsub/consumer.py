@@ -1,4 +1,4 @@
-"""Consuming a queue and settling what came, in batches. Everything here runs on the connection's
+"""Consumes a queue, and settles its messages in batches. Everything here runs on the connection's
 thread."""
 
 from collections.abc import Callable
@@ -17,15 +17,15 @@ from redrive.pubsub import broker_errors
 from redrive.pubsub.wire_protocol import Channel, Wire
 
 MOST_PREFETCH = 65535
-"""What AMQP has room for. A quorum queue takes "any number", which AMQP writes as 0, for 2,000.
+"""Largest prefetch in AMQP. A quorum queue treats "unlimited", which AMQP writes as 0, as 2,000.
 Source: measured on RabbitMQ 3.10.8."""
 
 
 class Consumer:
-    """One channel that consumes one queue, for as long as its connection lives.
+    """A channel that consumes one queue, for as long as its connection lives.
 
-    Delivery tags are a channel's own: what is settled after the channel is gone is dropped, since
-    the broker delivers it again.
+    Delivery tags belong to a channel: settling after the channel is gone does nothing, since the
+    broker delivers the message again.
     """
 
     def __init__(
@@ -59,7 +59,8 @@ class Consumer:
         self._ending = False
         self._paused = False
         self.hung: int | None = None
-        """What the broker is told of handlers that hang, when it begins to deliver again."""
+        """Number of hanging handlers to report to the broker the next time that consuming
+        starts."""
         self._number = 0
         self._last_tag = 0
         self._settled_up_to = 0
@@ -73,59 +74,58 @@ class Consumer:
 
     @property
     def alive(self) -> bool:
-        """Whether what it delivered can still be settled."""
+        """Whether its deliveries can still be settled."""
         return self._channel is not None and self._channel.is_open
 
     @property
     def consuming(self) -> bool:
-        """Whether the broker sends it what comes."""
+        """Whether the broker sends it new messages."""
         return self.alive and bool(self._tags)
 
     @property
     def is_paused(self) -> bool:
-        """Whether it could deliver, and is not to for now."""
+        """Whether it is alive but paused."""
         return self.alive and self._paused
 
     @property
     def credit(self) -> int:
-        """How many more messages the broker may send before another is acked."""
+        """How many more messages the broker may send before another ack."""
         return self._prefetch + self._acked - self._last_tag
 
     def take_no_more(self) -> None:
-        """Has no ack sent from now on that would let the broker send more, until this is
-        cancelled."""
+        """Hold back acks that would let the broker send more, until the consumer is cancelled."""
         if self._most is None:
             self._most = self._prefetch + self._acked
 
     def ack(self, delivery_tag: int) -> None:
-        """Notes an ack; `flush` sends it."""
+        """Record an ack; `flush` sends it."""
         self._acks.add(delivery_tag)
 
     def reject(self, delivery_tag: int) -> None:
-        """Rejects without requeueing, at once."""
+        """Reject without requeueing, at once."""
         if self.alive:
             self._settled.add(delivery_tag)
             self._connection.write(reject_frame(self._number, delivery_tag))
 
     def return_one(self, delivery_tag: int) -> None:
-        """Rejects with requeueing, at once: it comes again before all others.
+        """Reject with requeueing, at once: the message comes again before all others.
 
-        A quorum queue counts it as a delivery; a nack, not on RabbitMQ 4.3. Source: measured on
-        3.10.8, 4.0.5 and 4.3.6.
+        A quorum queue counts this as a delivery; RabbitMQ 4.3 does not count a nack. Source:
+        measured on 3.10.8, 4.0.5 and 4.3.6.
         """
         if self.alive:
             self._settled.add(delivery_tag)
             self._connection.write(reject_frame(self._number, delivery_tag, requeue=True))
 
     def return_uncounted(self, delivery_tag: int) -> None:
-        """Returns a delivery to its place in the queue by a nack, at once, which RabbitMQ 4.3 does
-        not count. Pause first, or it comes again at once."""
+        """Return a delivery to its place in the queue by a nack, at once, which RabbitMQ 4.3 does
+        not count. Pause first, or the message comes again at once."""
         if self.alive:
             self._settled.add(delivery_tag)
             self._connection.write(return_frame(self._number, delivery_tag))
 
     def flush(self) -> None:
-        """Sends the acks that were noted: those without a gap before them as one."""
+        """Send the recorded acks; those without a gap before them as a single frame."""
         acks = self._sendable_acks()
         if not acks or not self.alive:
             return
@@ -149,15 +149,15 @@ class Consumer:
         self._connection.write(b"".join(frames))
 
     def _sendable_acks(self) -> set[int]:
-        """The acks that may go now: each lets the broker send one more, up to the last that is
-        wanted."""
+        """Return the acks that may be sent now: each lets the broker send one more message, up to
+        the limit."""
         if self._most is None or self._ending:
             return set(self._acks)
         wanted = max(0, self._most - self._prefetch - self._acked)
         return set(self._acks) if len(self._acks) <= wanted else set(sorted(self._acks)[:wanted])
 
     def consume_anew(self, prefetch: int) -> None:
-        """Makes room for `prefetch` further deliveries besides those that are unsettled."""
+        """Make room for `prefetch` deliveries in addition to the unsettled ones."""
         self._prefetch = prefetch
         was_paused, self._paused = self._paused, False
         if self._tags or (was_paused and self._cancelling):
@@ -166,7 +166,7 @@ class Consumer:
             self._begin_again()
 
     def pause(self, paused: Callable[[], None]) -> None:
-        """Stops deliveries until it consumes anew; `paused` is called when no more can come."""
+        """Stop deliveries until `consume_anew`; call `paused` when no more can come."""
         self._paused = True
         if not self.alive or (not self._tags and not self._cancelling):
             paused()
@@ -174,7 +174,7 @@ class Consumer:
             self._cancel(paused)
 
     def cancel(self, cancelled: Callable[[], None] = lambda: None) -> None:
-        """Stops deliveries for good; `cancelled` is called when no more can come."""
+        """Stop deliveries for good; call `cancelled` when no more can come."""
         self._ending = True
         if not self.alive or (not self._tags and not self._cancelling):
             cancelled()
@@ -186,7 +186,7 @@ class Consumer:
         if self._channel is not None:
             tags, self._tags = self._tags, []
             for tag in tags:
-                # In their order: when the last one's answer is here, all are.
+                # Answers come in order: the last one means that all are cancelled.
                 self._channel.cancel(tag, self._cancel_ok if tag == tags[-1] else _nothing)
 
     def _cancel_ok(self) -> None:
@@ -195,12 +195,12 @@ class Consumer:
             cancelled()
 
     def finish(self, done: Callable[[], None]) -> None:
-        """Ends deliveries, sends every ack, and calls `done` once the broker's queue has them.
+        """End deliveries, send every ack, and call `done` once the broker's queue has them.
 
-        The order matters. While a quorum queue is busy, a channel keeps acks back, and a channel
-        that ends then loses them. Cancelling waits for the queue; what is sent behind it is not
-        kept back. Source: rabbit_fifo_client of RabbitMQ 3.10 (`unsent_commands`); measured: acks
-        lost by closing at once.
+        The order matters. While a quorum queue is busy, a channel holds acks back, and loses them
+        if it is closed then. Cancelling waits for the queue; acks sent after it are not held back.
+        Source: rabbit_fifo_client of RabbitMQ 3.10 (`unsent_commands`); measured: acks lost by
+        closing at once.
         """
 
         def cancelled() -> None:
@@ -211,11 +211,11 @@ class Consumer:
         self.cancel(cancelled)
 
     def settle_and_hold(self, done: Callable[[], None]) -> None:
-        """Sends every ack and calls `done` once the broker's queue has them, as `finish`, and goes
-        on holding the rest.
+        """Send every ack and call `done` once the broker's queue has them, like `finish`, but keep
+        holding the rest.
 
-        Here a further consumer is what waits for the queue: a cancelled one's messages would not
-        keep their order.
+        It waits for the queue by starting another consumer, since cancelling would lose the order
+        of the messages held.
         """
         self.flush()
         if self._channel is None or not self.alive:
@@ -225,19 +225,19 @@ class Consumer:
         self._channel.consume(self._queue, lambda: self._when_taken_in(done))
 
     def _when_taken_in(self, done: Callable[[], None]) -> None:
-        """Calls `done` once the broker has done what was asked of this channel: it does so in
-        order."""
+        """Call `done` once the broker has processed everything sent on this channel, which it does
+        in order."""
         if self._channel is None or not self.alive:
             done()
         else:
             self._channel.limit(1, done)
 
     def return_in_order(self, done: Callable[[int | None], None]) -> None:
-        """Ends deliveries and the channel, which returns what is unsettled in its order.
+        """End deliveries and close the channel, which returns unsettled messages in order.
 
-        A quorum queue keeps that order when the channel of a cancelled consumer ends. Source:
-        measured on 3.10.8, 4.0.5 and 4.3.6, with 200 to 50,000 messages; not so when they are
-        nacked (3.10), or the connection is dropped (4.3).
+        A quorum queue keeps the order when the channel of a cancelled consumer ends. Source:
+        measured on 3.10.8, 4.0.5 and 4.3.6, with 200 to 50,000 messages; the order is lost if they
+        are nacked (3.10) or the connection is dropped (4.3).
         """
 
         def taken_in() -> None:
@@ -252,14 +252,14 @@ class Consumer:
         self.finish(taken_in)
 
     def return_all(self) -> None:
-        """Returns everything unsettled to its place in the queue. Cancel first, or it comes again
-        at once."""
+        """Return everything unsettled to its place in the queue. Cancel first, or it comes again at
+        once."""
         if self.alive:
             self._connection.write(return_all_frame(self._number))
 
     def return_all_but(self, kept: set[int]) -> None:
-        """Returns each unsettled delivery but these to its place in the queue, uncounted: by a
-        nack. Cancel first, or it comes again at once."""
+        """Return every unsettled delivery except `kept` to its place in the queue, by a nack, which
+        is not counted. Cancel first, or they come again at once."""
         if not self.alive:
             return
         self.flush()
@@ -304,9 +304,9 @@ class Consumer:
             not self._prefetch
             and self._last_tag - self._acked >= self._granted - MOST_PREFETCH // 2
         ):
-            # A further consumer on the same channel makes more room, and well before there is none:
-            # a quorum queue that is busy takes acks in late, and hands out next to nothing
-            # meanwhile. Source: measured on 4.3.6, ten messages a second.
+            # Another consumer on the same channel makes more room, well before there is none left:
+            # a busy quorum queue processes acks late, and delivers almost nothing meanwhile.
+            # Source: measured on 4.3.6, ten messages a second.
             self._consume()
 
     def _cancelled_by_broker(self) -> None:
@@ -319,12 +319,12 @@ class Consumer:
 
 
 def _nothing() -> None:
-    """One of several consumers is cancelled."""
+    """Ignore that one of several consumers is cancelled."""
 
 
 def _no_returns(_: Returned) -> None:
-    """Nothing is published on a consuming channel."""
+    """Ignore returns: nothing is published on a consuming channel."""
 
 
 def _no_confirms(_: int, __: bool, ___: bool) -> None:
-    """Nothing is published on a consuming channel."""
+    """Ignore confirms: nothing is published on a consuming channel."""

@@ -1,4 +1,5 @@
-"""The message that is being handled, for whatever a handler calls: log lines, publishers."""
+"""The message that is being handled, for code that a handler calls, such as log lines and
+publishers."""
 
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -20,12 +21,12 @@ class CurrentAttempt:
         self.message = message
         self.is_async = is_async
         self.before_ack: list[Callable[[], object]] | None = []
-        """What must succeed once the handler has returned, before the message is acked; each gives
-        what is to be awaited, where the handler runs on an event loop. None once it has
+        """Actions that must succeed after the handler has returned and before the message is acked.
+        For a handler on an event loop, each returns an awaitable. None once the handler has
         returned."""
 
     def returned(self) -> list[Callable[[], object]]:
-        """The handler has returned; gives what is to be done before the ack."""
+        """Record that the handler has returned, and return the actions to run before the ack."""
         acts, self.before_ack = self.before_ack or [], None
         return acts
 
@@ -34,12 +35,12 @@ _current: ContextVar[CurrentAttempt | None] = ContextVar("redrive_message", defa
 
 
 def enter(message: Message, *, is_async: bool) -> Token[CurrentAttempt | None]:
-    """Makes a message the current one, of this thread or task; gives what `leave` takes."""
+    """Make a message the current one of this thread or task; return the token for `leave`."""
     return _current.set(CurrentAttempt(message, is_async))
 
 
 def leave(token: Token[CurrentAttempt | None]) -> None:
-    """Has the current message be the one of before."""
+    """Restore the previous current message."""
     handling = _current.get()
     if handling is not None:
         handling.returned()
@@ -47,13 +48,13 @@ def leave(token: Token[CurrentAttempt | None]) -> None:
 
 
 current_handling = _current.get
-"""The handler that runs in this thread or task; None outside of one."""
+"""Return the handler run of this thread or task; None outside of one."""
 
 
 def current_message() -> Message | None:
-    """The message that is being handled by this thread or task; None outside of a handler.
+    """Return the message that this thread or task is handling; None outside of a handler.
 
-    A thread that a handler starts has none, unless it is run in the handler's context
+    A thread that a handler starts has no current message, unless it runs in the handler's context
     (`contextvars.copy_context().run`), as `asyncio.to_thread` does.
     """
     handling = _current.get()

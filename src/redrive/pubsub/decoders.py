@@ -1,4 +1,4 @@
-"""What an app reads bodies with that are not JSON: one function for a content type."""
+"""Decoders that an app uses for bodies that are not JSON: one function for each content type."""
 
 import inspect
 import re
@@ -23,35 +23,35 @@ _HOW = 'Give a dict such as {"application/msgpack": decode_msgpack}.'
 
 
 def decode_msgpack(body: bytes, message: object) -> object:
-    """Decode a body that is MessagePack; needs msgspec (`pip install 'redrive[msgpack]'`).
+    """Decode a MessagePack body; needs msgspec (`pip install 'redrive[msgpack]'`).
 
         App(url, decoders={"application/msgpack": decode_msgpack})
 
     Args:
-        body: the body, uncompressed.
+        body: the body, decompressed.
         message: its message.
     """
     return _msgpack().decode(body)
 
 
 def decode_protobuf(body: bytes, message: object) -> object:
-    """Decode a body that is a Protocol Buffers message, as the class that its handler asks for:
-    one that protoc has made.
+    """Decode a Protocol Buffers body as the class that its handler asks for, which protoc
+    generated.
 
         App(url, decoders={"application/x-protobuf": decode_protobuf})
 
     Args:
-        body: the body, uncompressed.
+        body: the body, decompressed.
         message: its message.
     """
-    return body  # only the class that the handler asks for can read it
+    return body  # only the class that the handler asks for can parse it
 
 
 def checked_decoders(decoders: object) -> Mapping[str, Decoder]:
-    """Return decoders by media type, in lower case.
+    """Check decoders, and return them by media type in lower case.
 
     Raises:
-        ConfigurationError: they are no such mapping, or one of them can't be a decoder.
+        ConfigurationError: they are not such a mapping, or one of them is not a valid decoder.
     """
     if decoders is None:
         return NO_DECODERS
@@ -63,7 +63,7 @@ def checked_decoders(decoders: object) -> Mapping[str, Decoder]:
             content_type == "" or _MEDIA_TYPE.fullmatch(content_type.strip())
         ):
             raise ConfigurationError(
-                f"decoders has {content_type!r:.80}, which is no content type",
+                f"decoders has {content_type!r:.80}, which is not a content type",
                 f'{_HOW} Leave parameters such as charset out, and write "" for messages that '
                 "have none.",
             )
@@ -78,8 +78,9 @@ def checked_decoders(decoders: object) -> Mapping[str, Decoder]:
 
 
 def decoder_for(decoders: Mapping[str, Decoder], content_type: str | None) -> Decoder | None:
-    """Return the decoder of a content type: the one of exactly this type, else of what is behind
-    its last `+`, as `application/msgpack` for `application/vnd.shop.order+msgpack` (RFC 6838)."""
+    """Return the decoder for a content type: the one for exactly this type, else for the part after
+    its last `+`, such as `application/msgpack` for `application/vnd.shop.order+msgpack` (RFC
+    6838)."""
     type_ = media_type(content_type)
     found = decoders.get(type_)
     if found is None and "+" in type_:
@@ -88,10 +89,10 @@ def decoder_for(decoders: Mapping[str, Decoder], content_type: str | None) -> De
 
 
 def decoded(decoder: Decoder, message: HasBody) -> object:
-    """Return what a decoder makes of a message's body.
+    """Return a message's body as decoded by a decoder.
 
     Raises:
-        InvalidMessage: the body's compression can't be undone, or the decoder raised anything.
+        InvalidMessage: the body can't be decompressed, or the decoder raised an error.
         Retry, GiveUp: the decoder raised it.
     """
     try:
@@ -104,14 +105,14 @@ def decoded(decoder: Decoder, message: HasBody) -> object:
             check_result("decoder", decoder, value)
             return value
         except (Retry, GiveUp, InvalidMessage):
-            raise  # the decoder itself has said what becomes of the message
+            raise  # the decoder has decided what happens to the message
         except BaseException as error:
             raise _failed(decoder, error, message) from error
     raise unreadable(problem, message.body, message.properties)
 
 
 def _failed(decoder: Decoder, error: BaseException, message: HasBody) -> InvalidMessage:
-    what = str(InvalidMessage(error))  # its type and text, whatever it is
+    what = str(InvalidMessage(error))  # its type and text, whatever the error is
     return unreadable(
         f"the decoder {name_of(decoder)!r} failed with {what}", message.body, message.properties
     )
@@ -141,7 +142,7 @@ def _takes_two(function: Any) -> bool:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return True  # a built-in need not have one
+        return True  # some built-ins have no signature
     try:
         signature.bind(b"", None)
     except TypeError:

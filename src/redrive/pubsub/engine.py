@@ -1,6 +1,6 @@
-"""What goes on inside a running subscriber: deliveries in, handlers run, verdicts carried out.
+"""A running subscriber: receives deliveries, has handlers run, and carries out verdicts.
 
-The same for both shells: what runs handlers, and what keeps the connection, is given to it.
+Shared by both shells, which pass in what runs handlers and what keeps the connection.
 """
 
 import logging
@@ -67,10 +67,10 @@ from redrive.topology.rewrite import ErrorReport, Publish
 
 
 def end_child(error: BaseException | None) -> NoReturn:
-    """End this process as Python ends one that has raised this, or nothing: it is a copy, which
-    must neither settle the message nor take others.
+    """End this forked process as Python would after this exception, or none, so that the copy
+    neither settles the message nor takes others.
 
-    What the service has for its own end does not run, as in a child of `multiprocessing`.
+    Exit handlers of the service do not run, as in a child of `multiprocessing`.
     """
     code = 0
     if isinstance(error, SystemExit):
@@ -89,20 +89,21 @@ def end_child(error: BaseException | None) -> NoReturn:
 logger = logging.getLogger("redrive")
 
 _TRIES_ON_THE_LADDER = 5
-"""So often a message is offered to a ladder that should be there; it takes some ten seconds."""
+"""How often a message is offered to a ladder that should exist; takes about ten seconds."""
 
 _LONGEST_WAIT_FOR_OTHERS = 60
-"""Seconds that other handlers have to end before a suspect runs beside them."""
+"""Seconds that other handlers have to end before a suspect message runs beside them."""
 
 _HUNG_TOLD_WITHIN = 1.0
-"""Seconds within which the broker is told how many handlers hang: consuming anew has its price."""
+"""Seconds to wait before reporting the number of hanging handlers to the broker, since each report
+means consuming anew."""
 
 _OVERDUE_CHECKS = 10
 _LONGEST_CHECK = 1.0
 
 
 class Engine:
-    """One run of a subscriber, from its start to its end; `failure` says why it could not run."""
+    """One run of a subscriber, from start to end; `failure` says why it could not run."""
 
     def __init__(
         self,
@@ -128,19 +129,20 @@ class Engine:
         self._narrow = True
         self._isolation = isolation
         self._paused_for = 0
-        """The turn for which no messages are taken; 0 for none."""
+        """The turn for which it is paused; 0 if it is not."""
         self._resumed_after = 0
         self._calm = self._told = False
-        """Whether no more can come, and whether the others know that nothing is in hand."""
+        """Whether no more deliveries can come, and whether the coordinator knows that nothing is in
+        hand."""
         self._held: list[WorkItem] = []
-        """What came meanwhile, or is to be handled alone."""
+        """Messages that arrived during a pause or are to be handled alone."""
         self._alone: WorkItem | None = None
         self._process = os.getpid()
         self._counting = threading.Lock()
         self.late = 0
-        """Handlers that still run though their time is up."""
+        """Handlers that are still running after their timeout."""
         self.is_stuck = False
-        """Whether there are so many of these that no more messages are taken."""
+        """Whether `late` has reached its limit, so that no more messages are taken."""
         self._hung_update_due = False
         self._ever_consumed = False
         self._stop_requested = False
@@ -152,13 +154,14 @@ class Engine:
         self.failure: RedriveError | None = None
 
     def use(self, link: Link, workers: Workers, moves: Moves) -> None:
-        """What connects, with this as its listener, what runs handlers, and what publishes."""
+        """Set the link, which has this engine as its listener, the workers, and the publisher of
+        moves."""
         self._link = link
         self._workers = workers
         self._moves = moves
         self._redeclarer = Redeclarer(self._subscription, self._declare, link)
         self._handled: list[Delivery | None] = []
-        """Measured together, which is cheaper: those whose acks the next flush sends."""
+        """Messages that the next flush will ack; they are measured together, which is cheaper."""
         self._mailbox: Mailbox[tuple[WorkItem, Verdict]] = Mailbox(
             link, self._carry_out, self._flush
         )
@@ -167,36 +170,37 @@ class Engine:
 
     @property
     def consuming(self) -> bool:
-        """Whether messages would come now, if there were any."""
+        """Whether messages would arrive now, if there were any."""
         consumer = self._consumer
         if consumer is None or self._stopping:
             return False
         return consumer.consuming or consumer.is_paused
 
     def start(self) -> None:
-        """Connects and begins."""
+        """Connect and begin to consume."""
         self._isolation.join(self)
         self._link.start()
 
     def stop(self) -> None:
-        """Stops taking messages; what runs may finish within the grace. From any thread."""
+        """Stop taking messages; running handlers may finish within the grace period. From any
+        thread."""
         self._stop_requested = True
         self._link.call(self._begin_to_stop)
 
     def skip_if_stopping(self, item: WorkItem) -> bool:
-        """Return an item to its queue if `stop` was called before its turn, and tell whether it
-        was. From any thread."""
+        """Return an item to its queue if `stop` was called before its turn, and say whether it was.
+        From any thread."""
         if self._stop_requested:
             self._link.call(lambda: self._leave_unsettled(item))
         return self._stop_requested
 
     def abort(self) -> None:
-        """Drops the connection at once."""
+        """Drop the connection at once."""
         self._aborted = True
         self._link.abort()
 
     def prepare(self) -> None:
-        """What must be done before each connection. It may block."""
+        """Declare the topology before each connection. May block."""
         if self._declare is not None and not self._stopping:
             self._declare(0, self._declared)
             self._declared = True
@@ -204,11 +208,12 @@ class Engine:
     # --- on the connection's thread: the link -----------------------------------------------------
 
     def connected(self, connection: Wire) -> None:
-        """The link is up: consume."""
+        """Start consuming on a new connection."""
         if self._stopping:
             return
         self._decider = Decider(self._subscription, connection.version, connection.frame_max)
-        # At first one: what has killed a worker comes before all others, and is handled alone.
+        # Start with one message: one that killed a worker comes before all others, and is handled
+        # alone.
         self._narrow = self._options.prefetch > 1 and self._may_pause
         self._consumer = Consumer(
             connection,
@@ -227,7 +232,7 @@ class Engine:
             self._watch_overdue(self._options.handler_timeout)
 
     def begun(self) -> None:
-        """The broker delivers."""
+        """Log, the first time, that the queue is being consumed."""
         if not self._ever_consumed and not self._subscription.broadcast:
             logger.info(
                 "consuming queue %s; retry policy: %s",
@@ -237,12 +242,13 @@ class Engine:
         self._ever_consumed = True
 
     def disconnected(self, error: RedriveError) -> None:
-        """The link is down; what was unsettled will be delivered again."""
+        """Forget the consumer of a lost connection; the broker will deliver unsettled messages
+        again."""
         self._consumer = None
         self._drop_waiting()
         for item in list(self._open):
             if item.outgoing is not None:
-                item.outgoing.withdrawn = True  # or it would be moved, and handled again
+                item.outgoing.withdrawn = True  # else it would be moved, and handled again
                 item.outgoing = None
                 self._can_settle(item)
         self._calm = True
@@ -251,17 +257,17 @@ class Engine:
             self._leave_when_done()
 
     def gave_up(self, error: RedriveError) -> None:
-        """There is no link."""
+        """Record why there is no connection."""
         self.failure = error
 
     def ended(self) -> None:
-        """There is no connection any more, and will be none."""
+        """Clean up after the link has ended for good."""
         self._isolation.leave(self)
         self._workers.stop()
         self._moves.close(self._on_ended, aborted=self._aborted)
 
     def _refused(self, error: RedriveError) -> None:
-        """The broker closed the consumer's channel, or cancelled the consumer."""
+        """Handle a consumer that the broker cancelled or whose channel it closed."""
         if self._stopping:
             if self._consumer is not None and not self._consumer.alive:
                 self._no_more_deliveries()
@@ -272,7 +278,7 @@ class Engine:
         else:
             self._drop_waiting()
             if self._consumer is not None and self._subscription.retry_via == "broker":
-                # To the broker, what a connection ends with has failed.
+                # To the broker, messages that are unsettled when a connection ends have failed.
                 self._consumer.return_all_but({item.received.delivery_tag for item in self._open})
             self._link.reconnect(str(error).partition("\n")[0])
 
@@ -286,7 +292,7 @@ class Engine:
                 self._begin(item)
 
     def _begin(self, item: WorkItem) -> None:
-        """Has an item handled; one that may have killed a worker, alone."""
+        """Have an item handled; if it may have killed a worker, alone."""
         if self._is_suspect(item):
             self._held.append(item)
             turn = self._isolation.ask(self)
@@ -299,7 +305,7 @@ class Engine:
         self._workers.put(item)
 
     def _drop_waiting(self) -> None:
-        """Leave everything unsettled that was not begun."""
+        """Leave every item unsettled that has not begun."""
         dropped = [*self._workers.drop_waiting(), *self._held]
         self._open.difference_update(dropped)
         self._held = []
@@ -320,7 +326,7 @@ class Engine:
             self._count_late(1)
             if item.delivery is not None:
                 logger.error(
-                    "%s: its handler runs for more than %g s; it hangs here:\n%s",
+                    "%s: its handler has been running for more than %g s; it hangs here:\n%s",
                     item.name,
                     seconds,
                     stack,
@@ -339,11 +345,12 @@ class Engine:
         late_attempts.of_this_process.add(self._subscription.queue, change)
 
     def _heed_late(self) -> None:
-        """Takes no more messages while too many handlers that were given up on still run."""
+        """Stop taking messages while too many timed-out handlers are still running, and resume
+        after that."""
         was_stuck, self.is_stuck = self.is_stuck, self.late >= self._options.max_hung
         if self.is_stuck and not was_stuck:
             logger.error(
-                "queue %s: %d handlers still run though their time is up: it takes no more "
+                "queue %s: %d handlers are still running after their timeout: it takes no more "
                 "messages, and is not healthy, until some of them end or the process is restarted",
                 self._subscription.queue,
                 self.late,
@@ -359,7 +366,7 @@ class Engine:
 
     @property
     def _hung_has_changed(self) -> bool:
-        """Whether the broker lists another number of handlers that hang."""
+        """Whether the broker shows an outdated number of hanging handlers."""
         return (
             self._may_pause
             and not self._stopping
@@ -369,7 +376,7 @@ class Engine:
         )
 
     def _tell_hung(self) -> None:
-        """Have the broker list how many handlers hang, as an argument of the consumer."""
+        """Have the broker show how many handlers hang, as a consumer argument."""
         self._hung_update_due = False
         if self._hung_has_changed and self._consumer is not None:
             self._consumer.hung = self.late or None
@@ -384,8 +391,8 @@ class Engine:
         self._drop_waiting()
         self._let_go(self._unmoved)
         self._link.call_later(self._options.grace, self._grace_is_over)
-        # In an ordered queue whoever cancels with a message in hand lets the next consumer go ahead
-        # of it.
+        # On an ordered queue, cancelling with a message in hand would let the next consumer
+        # overtake it.
         if self._consumer is not None and not self._subscription.ordered:
             self._consumer.cancel(self._no_more_deliveries)
         else:
@@ -396,15 +403,15 @@ class Engine:
         self._leave_when_done()
 
     def _leave_when_done(self) -> None:
-        """Leaves once nothing runs; what was delivered and not begun goes back to its place in the
+        """Leave once nothing runs; messages that have not begun return to their place in the
         queue."""
         if self._leaving or self._open or (self._consumer is not None and not self._quiet):
             return
         consumer = self._consumer
         if consumer is not None and self._subscription.ordered:
-            # A dropped connection keeps the order, and no other way of leaving with a message in
-            # hand does; and one is in hand as soon as the last was acked. Source: measured on
-            # 3.10.8, 4.0.5 and 4.3.6.
+            # Dropping the connection is the only way to leave with a message in hand that keeps the
+            # order, and a message is in hand as soon as the previous one was acked. Source:
+            # measured on 3.10.8, 4.0.5 and 4.3.6.
             self._leaving = True
             consumer.settle_and_hold(self._link.abort)
             return
@@ -416,7 +423,7 @@ class Engine:
     def _grace_is_over(self) -> None:
         for item in self._open:
             logger.error(
-                "%s: its handler still runs at the end of the grace period; it will be delivered "
+                "%s: its handler is still running after the grace period; it will be delivered "
                 "again",
                 item.name,
             )
@@ -426,17 +433,17 @@ class Engine:
         if self._consumer is not None and self._subscription.retry_via == "broker":
             self._consumer.flush()
             self._consumer.return_all()  # as above
-            self._consumer = None  # what is returned can't be settled
+            self._consumer = None  # returned messages can't be settled any more
         self._link.close()
 
     # --- on the connection's thread: what may have killed a worker --------------------------------
 
     def pause(self, turn: int) -> None:
-        """Take no more messages, since one is to be handled alone in this process."""
+        """Stop taking messages, because one is to be handled alone in this process."""
         self._link.call(lambda: self._pause(turn))
 
     def run_alone(self) -> None:
-        """Handle the message that is to be handled alone; nothing else runs now."""
+        """Handle the message that is to be handled alone, now that nothing else runs."""
         self._link.call(self._run_alone)
 
     def resume(self, turn: int) -> None:
@@ -445,17 +452,17 @@ class Engine:
 
     @property
     def _may_pause(self) -> bool:
-        """Whether the consumer can be cancelled for a while: a queue for broadcast would go with
-        it, and an ordered one lose its order. These keep what comes meanwhile."""
+        """Whether the consumer can be cancelled for a while: a broadcast queue would be deleted,
+        and an ordered one lose its order. These hold messages that arrive during a pause."""
         return not (self._subscription.broadcast or self._subscription.ordered)
 
     def _is_suspect(self, item: WorkItem) -> bool:
         received, queue = item.received, self._subscription.queue
         if not received.redelivered and not received.routing_key.endswith(queue):
-            return False  # as hardly any is, and reading the rest takes time
+            return False  # true of nearly all messages, and reading the rest takes time
         try:
             return item.decider.is_suspect(self._delivery_of(item))
-        except Exception:  # noqa: BLE001 - what can't be read is judged by `arrived`, which logs it
+        except Exception:  # noqa: BLE001 - `arrived` handles and logs unreadable ones
             return False
 
     def _pause(self, turn: int) -> None:
@@ -464,7 +471,7 @@ class Engine:
         self._paused_for = turn
         self._calm = self._told = False
         consumer = self._consumer
-        # While the suspect is in hand and there is room for no other, none can come.
+        # With the suspect in hand and room for no other, no more can come.
         is_alone = self._narrow and self._isolation.is_turn_of(self) and len(self._open) == 1
         if consumer is None or not self._may_pause or is_alone:
             self._no_more_come(turn)
@@ -479,8 +486,8 @@ class Engine:
             self._check_quiet()
 
     def _empty_hand(self) -> None:
-        """Keep nothing but what runs, and the message whose turn it is: a crash would count for
-        whatever is unsettled."""
+        """Keep only what is running and the message whose turn it is: a crash would count against
+        every unsettled message."""
         kept = 1 if self._isolation.is_turn_of(self) else 0
         self._held, others = self._held[:kept], self._held[kept:]
         if self._decider is not None and not self._decider.counts_what_is_returned:
@@ -495,8 +502,8 @@ class Engine:
                 self._workers.put(item)
 
     def _step_aside(self, item: WorkItem) -> None:
-        """Moves a message to the end of its queue, with its counts; where that can't be, it stays
-        in hand until its turn."""
+        """Move a message to the end of its queue, with its counts; if that is impossible, hold it
+        until its turn."""
         assert item.delivery is not None
         publish = item.decider.step_aside(item.delivery)
         if not publish.complete:
@@ -513,7 +520,7 @@ class Engine:
         elif self._stopping:
             self._open.discard(item)
         else:
-            logger.warning("%s stays in hand until it is handled: %s", item.name, error)
+            logger.warning("%s stays unsettled until it is handled: %s", item.name, error)
             self._held.append(item)
         self._flush()
 
@@ -530,8 +537,8 @@ class Engine:
     def _wait_no_longer(self, turn: int) -> None:
         if self._isolation.waited(turn):
             logger.warning(
-                "queue %s: after %d s other handlers of this process still run beside a message "
-                "that may have killed its worker; it is handled all the same",
+                "queue %s: other handlers of this process are still running after %d s; a message "
+                "that may have killed its worker is handled beside them",
                 self._subscription.queue,
                 _LONGEST_WAIT_FOR_OTHERS,
             )
@@ -542,14 +549,14 @@ class Engine:
             return
         self._alone = item = self._held.pop(0)
         logger.info(
-            "%s went back to its queue without a verdict, as when a worker dies of it; its handler "
-            "runs alone in this process",
+            "%s went back to its queue without a verdict, and may have killed its worker; its "
+            "handler runs alone in this process",
             item.name,
         )
         self._workers.put(item)
 
     def _alone_no_more(self, item: WorkItem) -> None:
-        """Ends the turn of a message that was handled alone."""
+        """End the turn of a message that was handled alone."""
         if item is self._alone:
             self._alone = None
             self._isolation.done(self)
@@ -562,7 +569,7 @@ class Engine:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Takes messages again, unless something else is against it."""
+        """Take messages again, unless another reason to pause remains."""
         if self._stopping or self._paused_for or self.is_stuck:
             return
         if self._consumer is not None and self._consumer.is_paused:
@@ -576,7 +583,7 @@ class Engine:
     # --- where handlers run -----------------------------------------------------------------------
 
     def _delivery_of(self, item: WorkItem) -> Delivery:
-        """A delivery, read."""
+        """Parse an item's delivery, once."""
         if item.delivery is None:
             item.delivery = self._delivery_with(Properties.parse(item.received.properties), item)
         return item.delivery
@@ -596,7 +603,7 @@ class Engine:
         )
 
     def arrived(self, item: WorkItem) -> Verdict | None:
-        """What becomes of a delivery without its handler; None where that is to run."""
+        """Decide about a delivery without its handler; None if the handler is to run."""
         try:
             delivery = self._delivery_of(item)
             arrival = item.decider.arrival(delivery)
@@ -604,16 +611,15 @@ class Engine:
             item.delivery = self._delivery_with(Properties(), item)
             return self.attempted(item, _unreadable(error, item.received.properties))
         except Exception:  # noqa: BLE001
-            # a defect of ours: the message must not be lost over it, nor come again and again at
-            # full speed
+            # a defect in redrive must neither lose the message nor return it in a tight loop
             return self.not_judged()
         if not isinstance(arrival, Handle):
             return arrival
         return self._declined(item, delivery) if self._options.where is not None else None
 
     def _declined(self, item: WorkItem, delivery: Delivery) -> Verdict | None:
-        """What becomes of a message that the subscriber's predicate declines, or fails at; None
-        where it is wanted."""
+        """Decide about a message that the subscriber's predicate declines or fails on; None if it
+        is accepted."""
         assert self._options.where is not None
         try:
             wanted = self._options.where(self.message_of(delivery))
@@ -626,7 +632,8 @@ class Engine:
         return self.attempted(item, None)
 
     def message_of(self, delivery: Delivery, item: WorkItem | None = None) -> Message:
-        """What a handler gets of a delivery, and of the item that it is handled as."""
+        """Return the message that a handler gets for a delivery, linked to the item that tracks the
+        attempt."""
         broadcast = self._subscription.broadcast
         return Message(
             delivery,
@@ -636,28 +643,28 @@ class Engine:
         )
 
     def ended_late(self) -> None:
-        """A handler that was given up on has ended; from any thread."""
+        """Record that a timed-out handler has ended; from any thread."""
         self._count_late(-1)
         self._link.call(self._heed_late)
 
     def before_ack(self, item: WorkItem) -> list[Callable[[], object]]:
-        """What a handler that has returned wants done before its message is acked: nothing where
-        it ran out of time, since then its message is handled once more."""
+        """Return the actions that a finished handler wants done before its message is acked; none
+        if it timed out, since its message will be handled again."""
         handling = current_handling()
         return [] if handling is None or item.settled else handling.returned()
 
     def check_process(self, error: BaseException | None) -> None:
-        """End this process where a handler that has returned, or raised, has forked it."""
+        """End this process if it is a fork that the handler made."""
         if os.getpid() != self._process:
             end_child(error)
 
     def gives_up(self, item: WorkItem, verdict: Verdict) -> None:
-        """Tells the hooks of a message whose handler is given up on; it does not wait for
-        them."""
+        """Call the hooks for a message that is being set aside because its handler timed out,
+        without waiting for them."""
         raise NotImplementedError
 
     def attempted(self, item: WorkItem, error: BaseException | None) -> Verdict:
-        """What becomes of a delivery whose handler has returned, or raised `error`."""
+        """Decide about a delivery whose handler has returned, or raised `error`."""
         assert item.delivery is not None
         if error is not None and self._options.log_tracebacks:
             logger.warning("%s: its attempt failed", item.name, exc_info=error)
@@ -667,22 +674,23 @@ class Engine:
                 if error is None
                 else item.decider.failure(item.delivery, error)
             )
-        except BaseException:  # noqa: BLE001 - as above; and an error's class is the user's
+        except BaseException:  # noqa: BLE001 - as above; an error class may be the user's
             return self.not_judged()
 
     def not_judged(self) -> Verdict:
-        """Log the exception that keeps a message from being judged, and say what becomes of it."""
-        logger.exception("queue %s: a message could not be judged", self._subscription.queue)
+        """Log the exception that prevented a decision, and return a fallback verdict."""
+        logger.exception("queue %s: could not decide about a message", self._subscription.queue)
         return self._as_it_is()
 
     def _as_it_is(self) -> Verdict:
-        """What becomes of a message that a defect of ours keeps from being judged."""
+        """Return the verdict for a message that redrive could not decide about because of a
+        defect."""
         return (
             _HELD_BACK_AS_IT_IS if self._subscription.retry_via == "broker" else _REJECTED_AS_IT_IS
         )
 
     def leave(self, item: WorkItem) -> None:
-        """Leaves a delivery unsettled: what ran its handler was ended from outside."""
+        """Leave a delivery unsettled because its handler was cancelled from outside."""
         self._open.discard(item)
         if not item.settled:
             item.settled = True
@@ -695,7 +703,7 @@ class Engine:
         self._link.call(self._check_quiet)
 
     def settle(self, item: WorkItem, verdict: Verdict) -> None:
-        """Has a verdict carried out; from any thread."""
+        """Have a verdict carried out; from any thread."""
         self._mailbox.put((item, verdict))
 
     # --- on the connection's thread: verdicts -----------------------------------------------------
@@ -703,7 +711,7 @@ class Engine:
     def _carry_out(self, done: tuple[WorkItem, Verdict]) -> None:
         item, verdict = done
         if item.settled:
-            return  # its handler ran out of time before, and that was the verdict
+            return  # its handler timed out, and that was the verdict
         item.settled = True
         if self._can_settle(item):
             self._take(verdict.step, item, verdict)
@@ -780,8 +788,8 @@ class Engine:
     def _send(
         self, item: WorkItem, publish: Publish, answered: Callable[[RedriveError | None], None]
     ) -> None:
-        """Publishes what moves a message; `answered` is called with what came of it, unless the
-        message's own connection was lost before."""
+        """Publish a message to move it; call `answered` with the result, unless the message's own
+        connection was lost first."""
 
         def on_this_thread(error: RedriveError | None) -> None:
             if item.outgoing is outgoing:
@@ -816,7 +824,7 @@ class Engine:
             and item.delivery is not None
             and (rejection := item.decider.rejection(item.delivery)) is not None
         ):
-            logger.error("%s can't be set aside, and is retried again: %s", item.name, error)
+            logger.error("%s can't be set aside and will be retried: %s", item.name, error)
             if isinstance(rejection, ReturnIt):
                 item.consumer.return_one(item.received.delivery_tag)
             else:
@@ -843,11 +851,11 @@ class Engine:
     def _without_ladder(
         self, item: WorkItem, verdict: Verdict, error: RedriveError
     ) -> Verdict | None:
-        """What to do with a message that was to wait on the delay ladder, which does not take it;
-        None where it may yet, or was not to.
+        """Return another verdict for a message that the delay ladder does not take; None if it may
+        still take it, or if the message was not to wait on the ladder.
 
-        Nothing may wait for ever for a ladder: what stays unsettled fills the prefetch, and then
-        the queue stands still.
+        Messages can't wait for a ladder for ever: unsettled ones fill the prefetch, and then the
+        queue stops.
         """
         hopeless = isinstance(error, PermissionDenied | PublishRefused) or (
             isinstance(error, ConfigurationError | Unroutable) and self._declare is None
@@ -863,17 +871,17 @@ class Engine:
             self._publish(item, verdict, step)
 
     def _let_go(self, items: set[WorkItem]) -> None:
-        """Nobody waits any longer for what could not be moved."""
+        """Stop waiting for messages that could not be moved."""
         for item in items:
             logger.warning(
-                "%s could not be moved by the time of leaving; it will be delivered again",
+                "%s could not be moved before the subscriber stopped; it will be delivered again",
                 item.name,
             )
         self._open -= items
 
 
 def _nothing() -> None:
-    """No more can come anyhow."""
+    """Do nothing after a pause that nobody waits for."""
 
 
 _DEFECT = ErrorReport("redrive.Defect", "see the log")
@@ -882,12 +890,12 @@ _HELD_BACK_AS_IT_IS = Verdict(RetryByBroker(0, timedelta(0), 0), ReturnIt(), _DE
 
 
 def _unreadable(error: Malformed, properties: bytes) -> InvalidMessage:
-    """The error of a message whose properties can't be read, which has their first bytes."""
+    """Return the error for a message whose properties can't be parsed, with their first bytes."""
     return InvalidMessage(f"{error} ({len(properties)} bytes{beginning_of(properties)})")
 
 
 def _log(subscription: Subscription, item: WorkItem, verdict: Verdict) -> None:
-    """One line for each move, that says where the message now is."""
+    """Log a move in one line that says where the message is now."""
     settlement, step, error, note = verdict
     level = logging.ERROR if isinstance(settlement, MoveToFailed) else logging.WARNING
     if isinstance(step, PublishThenAck) and not step.publish.complete:
@@ -911,10 +919,10 @@ _ASKED_FOR = {
     f"{kind.__module__}.{kind.__qualname__}": words
     for kind, words in ((Retry, "asked for a retry"), (GiveUp, "was given up"))
 }
-"""What a handler asks for by what it raises, which is no failure of its own."""
+"""Wording for exceptions by which a handler asks for something, rather than failing."""
 
 
 def _what_happened(error: ErrorReport) -> str:
-    text = f"{redact(error.message):.500}"  # cut first, half a secret would stay
+    text = f"{redact(error.message):.500}"  # redact before truncating, or half a secret would stay
     words = _ASKED_FOR.get(error.type)
     return f"failed with {error.type}: {text}" if words is None else f"{words}: {text}"

@@ -1,4 +1,4 @@
-"""A message that is about to be published for the first time."""
+"""A message before its first publish: its properties, body and destination."""
 
 import time
 import uuid
@@ -25,7 +25,7 @@ _NO_HEADERS: Mapping[str, FieldValue] = {}
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """The properties of a message that only its publisher can know; None is one that is not set."""
+    """Properties of a message that only its publisher can know; None for those that are not set."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -40,7 +40,7 @@ NO_EXTRAS = Extras()
 
 
 class Envelope(NamedTuple):
-    """A message as it goes on the wire."""
+    """A message as it is sent on the wire."""
 
     message_id: str
     routing_key: str
@@ -49,8 +49,7 @@ class Envelope(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Where a message is published to, and the levels of the delay ladder that must be there for
-    it."""
+    """Where a message is published, and how many levels of the delay ladder it needs."""
 
     exchange: str
     routing_key: str
@@ -63,12 +62,12 @@ def destination(
     delay: Duration | None = None,
     deliver_at: datetime | None = None,
 ) -> Destination:
-    """Where to publish what is to reach the subscribers of `routing_key` now, after a delay, or at
-    a time; a past one means now.
+    """Return where to publish a message for the subscribers of `routing_key`: for now, after a
+    delay, or at a time; a past time means now.
 
     Raises:
         ConfigurationError: both are given, the delay is negative or longer than the ladder, the
-            time has no zone, or the key is too long for a delayed message.
+            time has no time zone, or the key is too long for a delayed message.
     """
     wait = wait_until(delay, deliver_at, datetime.now(UTC))
     if not wait:
@@ -77,7 +76,7 @@ def destination(
     return Destination(*ladder.way(wait, "p", routing_key), ladder.levels_for(wait))
 
 
-def seal(
+def envelope_of(
     body: object,
     routing_key: str,
     headers: Mapping[str, FieldValue] | None = None,
@@ -86,15 +85,14 @@ def seal(
     tags: Collection[str] = (),
     codec: Codec = "json",
 ) -> Envelope:
-    """Makes a message of a body: persistent, with an id, a timestamp and the key that it is first
-    published with.
+    """Make a persistent message from a body, with an id, a timestamp and its original routing key.
 
-    In PHP's envelope it has a second id there, which is the message's own where none is given: so
-    all services call it the same.
+    In PHP's envelope a message has a second id, which also becomes the message id if none is given,
+    so that all services use the same id for it.
 
     Raises:
-        ConfigurationError: the body, the routing key, a header or a property is none that AMQP can
-            carry.
+        ConfigurationError: the body, the routing key, a header or a property can't be sent over
+            AMQP.
     """
     if tags:
         headers = {**(headers or _NO_HEADERS), **headers_of(tags)}
@@ -117,8 +115,8 @@ def seal(
 
 @lru_cache(maxsize=1024)
 def _plain(content_type: str, routing_key: str) -> bytes:
-    """The encoded properties of a message without headers and extras, up to its id: the same for
-    each of its kind."""
+    """Return the encoded properties of a message without headers and extras, up to its id; the same
+    for all messages with this content type and key."""
     encoded = _properties(content_type, routing_key, "", 0, _NO_HEADERS, NO_EXTRAS).encode()
     return encoded[: -len(encode_id_and_timestamp("", 0))]
 

@@ -1,5 +1,4 @@
-"""What may be a handler, and what a handler may return: work that nobody has done must never count
-as handled."""
+"""Checks handlers and their results, so that work that was never done can't count as handled."""
 
 import contextlib
 import functools
@@ -10,23 +9,23 @@ from redrive.errors import ConfigurationError
 
 Handler = Callable[..., object]
 PlainHandler = Callable[..., None]
-"""A handler that runs on a thread, as a type checker takes it. What it returns is ignored, and no
-type says `anything but an awaitable`: so one that returns a value is only refused there."""
+"""A handler that runs on a thread, as type checkers see it. Its result is ignored. No type can say
+"anything but an awaitable", so only type checkers refuse a handler that returns a value."""
 AsyncHandler = Callable[..., Awaitable[object]]
 """A handler that is awaited."""
 
 _NEVER_ENTERED = (contextlib.ContextDecorator, contextlib.AsyncContextDecorator)
-"""What calling a function gives that `contextlib` has made a context manager of; its body runs when
+"""Results of calling a function that `contextlib` made a context manager; its body runs only when
 that is entered."""
 
 
 def name_of(function: object) -> str:
-    """What an error calls a handler."""
+    """Return a handler's name for error messages."""
     return getattr(function, "__qualname__", type(function).__qualname__)
 
 
 def is_async(function: Handler) -> bool:
-    """Whether calling it gives a coroutine: an `async def`, also as a method, in a
+    """Check whether calling a function returns a coroutine: an `async def`, also as a method, in a
     `functools.partial` or as `__call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         _called_by(function)
@@ -34,7 +33,7 @@ def is_async(function: Handler) -> bool:
 
 
 def check_runs_when_called(role: str, function: Handler) -> None:
-    """Refuses a generator function: calling it runs nothing of its body."""
+    """Refuse a generator function, since calling it does not run its body."""
     called = _called_by(function)
     kind = (
         "an async generator"
@@ -46,16 +45,16 @@ def check_runs_when_called(role: str, function: Handler) -> None:
     if kind:
         raise ConfigurationError(
             f"the {role} {name_of(function)!r} is {kind} function (it has a yield): calling it "
-            "runs nothing of its body",
+            "does not run its body",
             "Make it a function without yield.",
         )
 
 
 def check_handler(function: Handler, *, awaited: bool) -> None:
-    """Refuses what can't do a handler's work in this shell.
+    """Refuse a function that can't be a handler in this shell.
 
-    A decorator's plain wrapper around an `async def` (made with `functools.wraps`) is taken where
-    handlers are awaited: what it returns is.
+    If handlers are awaited, a decorator's plain wrapper around an `async def` (made with
+    `functools.wraps`) is accepted, because its result is awaited.
     """
     check_runs_when_called("handler", function)
     if is_async(function) and not awaited:
@@ -73,8 +72,8 @@ def check_handler(function: Handler, *, awaited: bool) -> None:
 
 
 def check_result(role: str, function: Handler, result: object) -> None:
-    """Refuses what a handler has returned, where that is work that nobody will do: a coroutine,
-    another awaitable, a generator.
+    """Refuse a handler's result if it is work that will never be done: a coroutine, another
+    awaitable, or a generator.
 
     A coroutine or generator is closed.
     """
@@ -83,7 +82,7 @@ def check_result(role: str, function: Handler, result: object) -> None:
     ):
         return
     if isinstance(result, Coroutine | Generator):
-        result.close()  # or Python would warn besides that it was never awaited
+        result.close()  # else Python would also warn that it was never awaited
     raise ConfigurationError(
         f"the {role} {name_of(function)!r} returned {_described(result)}: the work in it was never "
         "done",
@@ -93,7 +92,7 @@ def check_result(role: str, function: Handler, result: object) -> None:
 
 
 def awaitable_of(function: Handler, result: object) -> Awaitable[object]:
-    """What an awaited handler's call gave, to be awaited."""
+    """Check that an awaited handler returned an awaitable, and return it."""
     if isinstance(result, Awaitable):
         return result
     check_result("handler", function, result)
@@ -115,8 +114,8 @@ def _described(result: object) -> str:
 
 
 def _called_by(function: Handler) -> object:
-    """The function that a call ends in: of a partial the one in it, of a method its function, of an
-    object its `__call__`."""
+    """Return the function that a call runs in the end: inside a partial, behind a method, or an
+    object's `__call__`."""
     called: object = function
     while True:
         if isinstance(called, functools.partial):

@@ -1,4 +1,4 @@
-"""What a handler's exception means."""
+"""Classifies exceptions that handlers raise."""
 
 import traceback
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ _NEVER_RETRIED: Sequence[tuple[type[RedriveError], Literal["gave-up", "invalid-m
 )
 
 _MOST_CHARACTERS = 50_000
-"""Of an error's text, and of each end of a traceback: far more than headers take, and little enough
-to be searched for secrets."""
+"""Limit on an error's text, and on each end of a traceback: far more than fits into headers, and
+short enough to be searched for secrets."""
 
 
 def raised(error: BaseException, now: datetime, policy: RetryPolicy) -> Raised:
-    """The outcome of an attempt that ended in `error`, its traceback left out: most attempts are
-    retried, and making it is slow.
+    """Return the outcome of an attempt that ended in `error`, without its traceback, which is slow
+    to format and not needed for the many attempts that are retried.
 
-    An exception group, as `asyncio.TaskGroup` raises it, is taken apart, and one of its errors
+    An exception group, as `asyncio.TaskGroup` raises it, is flattened, and one of its errors
     decides, the first that
 
     1. is a GiveUp, or else an InvalidMessage;
     2. is allowed the fewest retries by the policy's rules; among equals one that has a rule.
 
-    It is the one that is told in the log and in the failed queue. The message waits as long as the
-    longest wait that a Retry in the group asks for, or else as the deciding error's rule says.
+    That error is shown in the log and in the failed queue. The message waits as long as the longest
+    wait that a Retry in the group asks for, or else as the deciding error's rule says.
     """
     errors = _taken_apart(error)
     for kind, reason in _NEVER_RETRIED:
@@ -46,8 +46,8 @@ def raised(error: BaseException, now: datetime, policy: RetryPolicy) -> Raised:
 
 
 def _taken_apart(error: BaseException) -> list[BaseException]:
-    """The errors in a group and in the groups in it, in their order; an error that is no group,
-    alone."""
+    """Return the errors in a group and its nested groups, in order; for any other error, just that
+    one."""
     apart: list[BaseException] = []
     left = [error]
     while left:
@@ -60,12 +60,12 @@ def _taken_apart(error: BaseException) -> list[BaseException]:
 
 
 def report_of(error: BaseException) -> ErrorReport:
-    """An exception's type and text, whatever exception it is; without its traceback."""
+    """Return an exception's type and text, without its traceback."""
     return ErrorReport(_name_of(error), text_of(error)[:_MOST_CHARACTERS])
 
 
 def traceback_of(error: BaseException) -> str:
-    """An exception's traceback as text, the innermost frame last; one that is very long without its
+    """Return an exception's traceback as text, innermost frame last; a very long one without its
     middle."""
     text = "".join(traceback.format_exception(error))
     if len(text) <= 2 * _MOST_CHARACTERS:

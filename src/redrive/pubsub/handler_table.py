@@ -1,4 +1,4 @@
-"""The handlers of one queue: one for all, one for each kind of routing key, or one for each
+"""The handlers of one queue: one for all messages, one per routing key or pattern, or one per
 model."""
 
 import functools
@@ -29,12 +29,11 @@ _Arguments = Callable[[Message], dict[str, Any]]
 def call_with_dependencies(
     function: Handler, body_name: str | None, body: Reader | None, messages: list[str]
 ) -> Callable[[Message], object]:
-    """How to call a handler that has dependencies.
+    """Return a function that calls a handler with its dependencies.
 
-    A dependency may ask for the message by `Message`, for the body by the name and annotation that
-    the handler has, and for other dependencies. One that is a generator function is resumed once
-    the handler has returned or raised. Of several that ask for the same dependency in one attempt,
-    all get the same.
+    A dependency may ask for the message by `Message`, for the body by the same name and annotation
+    as the handler, and for other dependencies. A generator function is resumed once the handler has
+    returned or raised. A dependency that is used several times in one attempt is called once.
     """
     from fast_depends import dependency_provider
     from fast_depends.core import build_call_model
@@ -78,8 +77,8 @@ def _arguments_of(
     body: Reader | None,
     messages: list[str],
 ) -> _Arguments:
-    """What fills the parameters that are no dependencies, of the handler and of its
-    dependencies."""
+    """Return the function that fills the parameters, of the handler and its dependencies, that are
+    not dependencies themselves."""
     of_message = set(messages)
     for parameter in model.flat_params:
         name = parameter.field_name
@@ -90,7 +89,7 @@ def _arguments_of(
                 f"a dependency of the handler {name_of(function)} has the parameter {name!r}, "
                 "which nothing fills",
                 "Annotate it with Message or as Annotated[…, Depends(…)], give it a default, or "
-                f"call it {body_name!r} where it is to get the body."
+                f"call it {body_name!r} if it should get the body."
                 if body_name
                 else "Annotate it with Message or as Annotated[…, Depends(…)], or give it a "
                 "default.",
@@ -106,7 +105,7 @@ def _arguments_of(
 
 
 Call = Callable[[Message], object]
-"""Calls a handler with a message; what it returns is what the handler did, or is to be awaited."""
+"""Calls a handler with a message; returns the handler's result, which may be awaitable."""
 
 _NEITHER_MESSAGE_NOR_BODY = (
     "Annotate one parameter with what the body is (a pydantic model, dict, bytes, str, …), one "
@@ -116,7 +115,7 @@ _NEITHER_MESSAGE_NOR_BODY = (
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """A parameter of a handler, and what fills it."""
+    """A parameter of a handler that is to be filled."""
 
     name: str
     annotation: object
@@ -125,29 +124,29 @@ class _Parameter:
 
     @property
     def is_message(self) -> bool:
-        """Whether the message itself fills it."""
+        """Whether it gets the message itself."""
         return self.annotation is Message
 
     @property
     def is_dependency(self) -> bool:
-        """Whether a function gives what fills it."""
+        """Whether it gets the result of a dependency."""
         return get_origin(self.annotation) is Annotated and any(
             map(_is_depends, get_args(self.annotation)[1:])
         )
 
 
 def body_annotation(function: Handler) -> object:
-    """What a handler asks to have the body read as; None where it asks for no body."""
+    """Return the type that a handler wants the body as; None if it does not ask for the body."""
     body = _body_of(function, _parameters_of(function))
     return None if body is None else body.annotation
 
 
 def call_of(function: Handler, body: Reader | None = None) -> Call:
-    """How to call a handler with a message.
+    """Return a function that calls a handler with a message.
 
-    A parameter that is annotated with `Message` gets the message, one with `Annotated[…,
-    Depends(…)]` what that function gives, and the one that is left the body: as its annotation
-    says, or the message where it has none.
+    A parameter annotated with `Message` gets the message, one with `Annotated[…, Depends(…)]` the
+    result of that function, and the remaining one the body: as its annotation says, or the message
+    if it has none.
     """
     parameters = _parameters_of(function)
     body_parameter = _body_of(function, parameters)
@@ -178,8 +177,8 @@ def call_of(function: Handler, body: Reader | None = None) -> Call:
 
 
 def _parameters_of(function: Handler) -> list[_Parameter]:
-    """The parameters that are to be filled: not those that have a default and nothing to fill them,
-    but for the first."""
+    """Return the parameters to fill: those without a default, those for the message or a
+    dependency, and the first."""
     name = name_of(function)
     try:
         signature = inspect.signature(function).parameters.values()
@@ -187,7 +186,7 @@ def _parameters_of(function: Handler) -> list[_Parameter]:
         hints = typing.get_type_hints(annotated, include_extras=True)
     except (TypeError, ValueError, NameError) as error:
         raise ConfigurationError(
-            f"the handler {name} can't be looked at: {error}",
+            f"the handler {name} can't be inspected: {error}",
             "Give a function that takes the message's body.",
         ) from error
     found = list(_filled(signature, hints))
@@ -206,7 +205,7 @@ def _filled(
                 yield _Parameter(parameter.name, Message, by_name=False, needed=False)
             continue
         annotation = hints.get(parameter.name, parameter.empty)
-        if _is_depends(parameter.default):  # the older way to write it
+        if _is_depends(parameter.default):  # the older syntax
             annotation = Annotated[annotation, parameter.default]
         by_name = parameter.kind is parameter.KEYWORD_ONLY
         one = _Parameter(
@@ -218,12 +217,12 @@ def _filled(
 
 
 def _body_of(function: Handler, parameters: list[_Parameter]) -> _Parameter | None:
-    """The parameter that gets the body."""
+    """Return the parameter that gets the body."""
     bodies = [p for p in parameters if not (p.is_message or p.is_dependency)]
     if len(bodies) > 1:
         names = " and ".join(repr(body.name) for body in bodies)
         raise ConfigurationError(
-            f"the handler {name_of(function)} takes {len(parameters)} arguments, of which {names} "
+            f"the handler {name_of(function)} takes {len(parameters)} arguments, and {names} "
             "both ask for the body",
             _NEITHER_MESSAGE_NOR_BODY,
         )
@@ -248,18 +247,17 @@ def _the_message(message: HasBody) -> object:
 
 
 def _is_depends(value: object) -> bool:
-    """Whether it is what fast-depends' `Depends` gives. Of a program that has not imported
-    fast-depends, nothing is."""
+    """Check for the result of fast-depends' `Depends`, without importing fast-depends."""
     kind = type(value)
     return kind.__module__.partition(".")[0] == "fast_depends" and kind.__name__ == "Dependant"
 
 
 class HandlerTable:
-    """Which handler a message is for.
+    """Finds the handler for a message.
 
-    The handler whose key is the message's routing key, else the first that was given of those whose
-    pattern matches it, else the one without a key. Several without a key must each ask for a
-    pydantic model, and have a field that says which: `kind: Literal["created"]`.
+    The handler whose key equals the message's routing key comes first, then the first one
+    registered whose pattern matches, then the one without a key. If several have no key, each must
+    ask for a pydantic model with a field that tells them apart: `kind: Literal["created"]`.
     """
 
     def __init__(self, queue: str) -> None:
@@ -276,7 +274,7 @@ class HandlerTable:
         return [*self._by_key.values(), *self._for_the_rest]
 
     def named(self, message: Message) -> Handler:
-        """The handler that an error of a message's attempt names."""
+        """Return the handler to name in an error about a message."""
         key = message.routing_key
         exact = self._by_key.get(key)
         if exact is not None:
@@ -285,7 +283,7 @@ class HandlerTable:
         return next(matching, self.functions[-1])
 
     def add(self, function: Handler, key: str | None) -> None:
-        """Takes a handler."""
+        """Add a handler."""
         if key is not None and key in self._by_key:
             raise ConfigurationError(
                 f"queue {self._queue!r} has two handlers for {key!r}: "
@@ -303,9 +301,9 @@ class HandlerTable:
         self._for_the_rest.append(function)
 
     def call(self) -> Call:
-        """How to call the handler that a message is for.
+        """Return a function that calls the handler for a message.
 
-        A message that none is for is set aside: no retry would find one.
+        A message without a handler is set aside, since retrying would not find one.
         """
         rest = self._call_of_the_rest()
         if not self._by_key:
@@ -347,7 +345,8 @@ class _ReadMessage(Message):
 
 
 def _by_model(queue: str, functions: Sequence[Handler]) -> Call:
-    """Reads a body once, as one of the handlers' models, and calls the handler of that one."""
+    """Return a function that reads a body once, as one of the handlers' models, and calls the
+    handler of that model."""
     read = _union_of(queue, functions)
     calls = {
         body_annotation(function): call_of(function, _model_of_a_read_one) for function in functions
@@ -366,7 +365,8 @@ def _model_of_a_read_one(message: HasBody) -> object:
 
 
 def _union_of(queue: str, functions: Sequence[Handler]) -> Reader:
-    """Reads a body as that one of the handlers' models whose field says so."""
+    """Return a reader that reads a body as whichever handler's model its discriminator field
+    names."""
     names = " and ".join(repr(name_of(function)) for function in functions)
     models = [body_annotation(function) for function in functions]
     telling = [set(_literals_of(model)) if _is_model(model) else set[str]() for model in models]
@@ -378,11 +378,11 @@ def _union_of(queue: str, functions: Sequence[Handler]) -> Reader:
         try:
             return reader_of(union)
         except (TypeError, ConfigurationError):
-            continue  # two of them have the same value there
+            continue  # two models have the same value there
     raise ConfigurationError(
         f"queue {queue!r} has the handlers {names}, and nothing says which a message is for",
-        'Give each a key, as @subscriber.handler("user.created"), or a pydantic model that has a '
-        'field of its own value, as kind: Literal["created"].',
+        'Give each a key, as @subscriber.handler("user.created"), or a pydantic model with a '
+        'field that tells it apart, such as kind: Literal["created"].',
     )
 
 
@@ -391,7 +391,7 @@ def _is_model(annotation: object) -> bool:
 
 
 def _literals_of(model: object) -> Sequence[str]:
-    """The fields of a model that can only have the values that are named there."""
+    """Return the fields of a model that allow only literal values."""
     assert isinstance(model, type)
     assert issubclass(model, pydantic.BaseModel)
     return [

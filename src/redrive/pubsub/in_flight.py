@@ -1,8 +1,8 @@
-"""Messages that are published and not settled yet, and who waits for them.
+"""Counts messages that are published but not settled yet; shared by both shells.
 
 A message is in flight from its publish until the broker has confirmed or refused it, or until its
-connection is lost. Each shell waits in its own way; what is counted, and when a wait has been in
-vain, is here.
+connection is lost. Each shell waits in its own way; the counts, and the check for a stall, are
+here.
 """
 
 import time
@@ -16,7 +16,7 @@ from redrive.pubsub.reports import PublishReport
 
 
 class InFlight:
-    """Counts messages in flight, and wakes whoever waits for room."""
+    """Counts messages in flight, and wakes threads or tasks that wait for room."""
 
     def __init__(
         self,
@@ -26,21 +26,21 @@ class InFlight:
     ) -> None:
         self.lock = lock
         self.count = 0
-        """How many are in flight."""
+        """Messages in flight."""
         self._wake = wake
         self._clock = clock
         self._awaited = 0
         self._progress_at = clock()
 
     def add(self, count: int) -> None:
-        """Counts messages that are about to be sent."""
+        """Count messages that are about to be sent."""
         with self.lock:
             if not self.count:
                 self._progress_at = self._clock()
             self.count += count
 
     def settle(self, count: int = 1) -> None:
-        """Counts messages that are settled, however they were."""
+        """Count messages as settled, whatever the result."""
         with self.lock:
             self.count -= count
             self._progress_at = self._clock()
@@ -48,12 +48,12 @@ class InFlight:
                 self._wake()
 
     def is_stalled(self, timeout: float) -> bool:
-        """Whether messages are in flight, and none was settled for `timeout` seconds."""
+        """Check whether messages are in flight and none was settled for `timeout` seconds."""
         return self.count > 0 and self._seconds_left(timeout) <= 0
 
     def _await(self, count: int) -> None:
-        """Asks to be woken once a quarter of what is waited for is through, not for each: a wake-up
-        costs more than a message."""
+        """Ask to be woken once a quarter of the awaited messages is settled, not for each: a
+        wake-up costs more than a message."""
         self._awaited = max(1, count * 3 // 4)
 
     def _is_awaited(self) -> bool:
@@ -67,7 +67,7 @@ Flight = TypeVar("Flight", bound=InFlight)
 
 
 class BulkTicket(Generic[Flight]):
-    """What `publish_many` waits for."""
+    """Progress of one `publish_many` call."""
 
     def __init__(self, report: PublishReport, mandatory: bool, in_flight: Flight) -> None:
         self.in_flight = in_flight
@@ -77,13 +77,13 @@ class BulkTicket(Generic[Flight]):
         self._unheard: set[str] = set()
 
     def add(self, batch: list[tuple[int, Outgoing]]) -> None:
-        """Counts messages, each with its position, that are about to be sent."""
+        """Count messages, each with its position, that are about to be sent."""
         with self.in_flight.lock:
             self._open.update((outgoing, position) for position, outgoing in batch)
             self.in_flight.add(len(batch))
 
     def settle(self, outgoing: Outgoing, error: RedriveError | None) -> None:
-        """Notes what became of a message; nothing if it was withdrawn before."""
+        """Record the result of a message, unless it was withdrawn before."""
         with self.in_flight.lock:
             position = self._open.pop(outgoing, None)
             if position is None:
@@ -93,13 +93,13 @@ class BulkTicket(Generic[Flight]):
             self.in_flight.settle()
 
     def take_unheard(self) -> set[str]:
-        """The routing keys, since the last call, that no queue got a message of."""
+        """Return the routing keys of messages that reached no queue since the last call."""
         with self.in_flight.lock:
             unheard, self._unheard = self._unheard, set()
         return unheard
 
     def withdraw(self, error_of: Callable[[Outgoing], RedriveError]) -> None:
-        """Settles everything that is still open as failed."""
+        """Settle everything that is still open as failed."""
         with self.in_flight.lock:
             for outgoing, position in self._open.items():
                 outgoing.withdrawn = True

@@ -1,9 +1,9 @@
-"""What OpenTelemetry's `opentelemetry-instrument` finds of redrive, by the entry point
+"""Instrumentor for OpenTelemetry's `opentelemetry-instrument`, which finds it by the entry point
 `opentelemetry_instrumentor`.
 
-It has the methods of `opentelemetry.instrumentation.instrumentor.BaseInstrumentor`, and is not made
-of that: redrive needs OpenTelemetry's API alone. Source: opentelemetry-instrumentation 0.66b2,
-instrumentor.py and auto_instrumentation/_load.py.
+It has the methods of `opentelemetry.instrumentation.instrumentor.BaseInstrumentor` without
+inheriting from it, since redrive depends only on OpenTelemetry's API. Source:
+opentelemetry-instrumentation 0.66b2, instrumentor.py and auto_instrumentation/_load.py.
 """
 
 from collections.abc import Collection
@@ -17,24 +17,23 @@ if TYPE_CHECKING:
 
 
 class RedriveInstrumentor:
-    """Begins to measure and to trace, as `redrive.instrument` does, and ends it. There is one of
-    it, as of any instrumentor."""
+    """Singleton that starts and stops metrics and traces, as `redrive.instrument` does."""
 
     _instance: ClassVar["RedriveInstrumentor | None"] = None
 
     def __new__(cls) -> "RedriveInstrumentor":
-        """The one that there is."""
+        """Return the only instance."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
         return cls._instance
 
     @property
     def is_instrumented_by_opentelemetry(self) -> bool:
-        """Whether redrive measures and traces."""
+        """Whether redrive records metrics and traces."""
         return telemetry.active is not None
 
     def instrumentation_dependencies(self) -> Collection[str]:
-        """What it instruments: the redrive that it is part of, whichever that is."""
+        """Return the package that it instruments: redrive itself, in any version."""
         return ["redrive"]
 
     def instrument(
@@ -45,10 +44,10 @@ class RedriveInstrumentor:
         sampling: float = 1.0,
         **_: object,
     ) -> None:
-        """Begins to measure and to trace. Where that is done already, nothing changes."""
+        """Start metrics and traces, unless they are on already."""
         if telemetry.active is None:
             telemetry.instrument(meter_provider, tracer_provider, sampling=sampling)
 
     def uninstrument(self, **_: object) -> None:
-        """Ends it. Where nothing was begun, nothing changes."""
+        """Stop metrics and traces; do nothing if they are off."""
         telemetry.uninstrument()

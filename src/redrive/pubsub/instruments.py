@@ -1,5 +1,7 @@
-"""The instruments that redrive measures with, and how OpenTelemetry reads them: names, units and
-attributes are those of its conventions for messaging, and `redrive.…` where there is none.
+"""The instruments that redrive measures with, and how OpenTelemetry reads them.
+
+Names, units and attributes follow its conventions for messaging, or begin with `redrive.` where
+these have none.
 
 Source: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-metrics/
 """
@@ -20,7 +22,10 @@ SYSTEM = {"messaging.system": "rabbitmq"}
 
 
 def operation(name: str, kind: str) -> dict[str, str]:
-    """Source: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/"""
+    """Return the attributes of an operation.
+
+    Source: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
+    """
     return {**SYSTEM, "messaging.operation.name": name, "messaging.operation.type": kind}
 
 
@@ -30,15 +35,15 @@ SEND = operation("send", "send")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instrument:
-    """What is measured.
+    """A metric that redrive records.
 
     Args:
         name: its name.
         unit: what is counted, or a second.
         description: for people.
-        attributes: of all its series.
-        detail: the attribute that a series' detail is.
-        bounds: of a histogram, the upper bounds of its buckets; a counter has none.
+        attributes: attributes shared by all its series.
+        detail: the attribute name for the detail of a series.
+        bounds: for a histogram, the upper bounds of its buckets; empty for a counter.
     """
 
     name: str
@@ -49,7 +54,7 @@ class Instrument:
     bounds: tuple[float, ...] = ()
 
     def attributes_of(self, series: Series) -> dict[str, str]:
-        """The attributes of a series."""
+        """Return the attributes of a series."""
         _, destination, detail = series
         found = {**self.attributes, "messaging.destination.name": destination}
         return {**found, self.detail: detail} if detail else found
@@ -58,12 +63,12 @@ class Instrument:
 SENT = Instrument(
     "messaging.client.sent.messages",
     "{message}",
-    "Messages that were published, and how that ended.",
+    "Messages that were published, by result.",
     SEND,
     "error.type",
 )
 CONSUMED = Instrument(
-    "messaging.client.consumed.messages", "{message}", "Attempts that were begun.", PROCESS
+    "messaging.client.consumed.messages", "{message}", "Attempts that were started.", PROCESS
 )
 HANDLED = Instrument("redrive.messages.handled", "{message}", "Messages whose handler returned.")
 RETRIED = Instrument(
@@ -78,7 +83,7 @@ GIVEN_UP = Instrument(
 LET_GO = Instrument(
     "redrive.messages.let_go",
     "{message}",
-    "Broadcast messages that failed and are done all the same.",
+    "Broadcast messages that failed and were dropped.",
 )
 REDRIVEN = Instrument(
     "redrive.messages.redriven", "{message}", "Failed messages that were requeued."
@@ -89,7 +94,7 @@ RUNNING = Instrument("redrive.attempts.running", "{attempt}", "Handlers that run
 LATE = Instrument(
     "redrive.attempts.late",
     "{attempt}",
-    "Handlers that still run though their time is up.",
+    "Handlers that are still running after their timeout.",
     PROCESS,
 )
 DURATION = Instrument(
@@ -105,7 +110,7 @@ CRITICAL_TIME = Instrument(
     "s",
     "From when a message was published until it was done.",
     detail="redrive.outcome",
-    # A publisher's timestamp is in whole seconds: below one there is nothing to tell.
+    # Publishers' timestamps are whole seconds, so buckets below one would tell nothing.
     bounds=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400, 604800),
 )
 HISTOGRAMS = (DURATION, CRITICAL_TIME)
@@ -113,11 +118,11 @@ HANDLED_OUTCOME = "handled"
 
 
 class Instruments:
-    """The instruments of a provider of metrics, which reads them when it collects."""
+    """The instruments of a meter provider, which reads them when it collects."""
 
     def __init__(self, provider: "MeterProvider") -> None:
         self.tally = ThreadTally()
-        """What was counted and timed so far."""
+        """Everything counted and timed so far."""
         meter = provider.get_meter(SCOPE)
         for one in COUNTERS:
             meter.create_observable_counter(
@@ -137,11 +142,12 @@ class Instruments:
             {} if sdk_histograms.feed(provider, made.values(), self._distributions) else made
         )
         self.are_told = bool(self._own)
-        """Whether the provider has to be told each time, since it does not read the histograms."""
+        """Whether each value must be recorded with the provider, because it does not read our
+        histograms."""
 
     def attempts_of(self, queue: str) -> tuple[Count, Distribution]:
-        """The attempts of a queue that were begun on this thread, and how long those took that did
-        not fail."""
+        """Return a queue's count of attempts started on this thread, and the durations of those
+        that did not fail."""
         shard = self.tally.own.shard
         found = shard.attempts.get(queue)
         if found is None:
@@ -149,25 +155,25 @@ class Instruments:
         return found
 
     def ends_of(self, queue: str) -> tuple[Count, Distribution]:
-        """The messages of a queue that this thread has told were handled, and how long that took
-        from when they were published."""
+        """Return a queue's count of handled messages recorded by this thread, and the times from
+        publish until then."""
         shard = self.tally.own.shard
         pair = _pair(shard, queue, HANDLED, CRITICAL_TIME, HANDLED_OUTCOME)
         return shard.ends.setdefault(queue, pair)
 
     def add(self, counter: Instrument, destination: str, detail: str = "") -> None:
-        """Counts one more."""
+        """Add one to a counter."""
         self.tally.own.shard.count((counter.name, destination, detail)).value += 1
 
     def record(self, histogram: Instrument, seconds: float, queue: str, detail: str) -> None:
-        """Adds a time to a histogram."""
+        """Add a time to a histogram."""
         series = (histogram.name, queue, detail)
         self.tally.own.shard.distribution(series, histogram.bounds).add(seconds)
         if self.are_told:
             self.tell(histogram, seconds, queue, detail)
 
     def tell(self, histogram: Instrument, seconds: float, queue: str, detail: str = "") -> None:
-        """Tells the provider of a time, as it has to be."""
+        """Record a time with the provider."""
         series = (histogram.name, queue, detail)
         self._own[histogram].record(seconds, histogram.attributes_of(series))
 
@@ -239,7 +245,8 @@ _known: "WeakKeyDictionary[MeterProvider, Instruments]" = WeakKeyDictionary()
 
 
 def instruments_of(provider: "MeterProvider") -> Instruments:
-    """The instruments of a provider; the same each time, since it takes an observable one once."""
+    """Return the instruments of a provider; the same ones each time, since it accepts an observable
+    instrument only once."""
     found = _known.get(provider)
     if found is None:
         found = _known[provider] = Instruments(provider)

@@ -1,9 +1,9 @@
-"""What may have killed a worker is handled alone in its process, so that a further crash convicts
-nobody else.
+"""Coordinator that lets a message that may have killed a worker run alone in its process, so that
+another crash can't be blamed on any other message.
 
-The one whose turn it is has all others take no more and finish what they have in hand; then its
-message is handled, and after that all go on. One coordinator for a process: its members are on
-threads and event loops of their own.
+A member that asks for the process makes all others stop taking messages and finish those in hand.
+Then its message is handled, and after that all continue. There is one coordinator per process; its
+members run on their own threads and event loops.
 """
 
 import threading
@@ -11,13 +11,14 @@ from typing import Protocol
 
 
 class Member(Protocol):
-    """A running subscriber. Each is called from any thread, with no lock held, and returns at once.
+    """A running subscriber. Its methods are called from any thread, with no lock held, and return
+    at once.
 
-    Calls of two turns may come in another order than they were made in; their numbers tell.
+    Calls for two turns may arrive in a different order than they were made; compare turn numbers.
     """
 
     def pause(self, turn: int) -> None:
-        """Take no more messages, and call `quiet` once nothing is in hand any more."""
+        """Take no more messages, and call `quiet` once nothing is in hand."""
 
     def run_alone(self) -> None:
         """Handle the suspect, and call `done` once it is settled."""
@@ -29,7 +30,7 @@ class Member(Protocol):
 class Isolation:
     """Gives one member at a time the whole process.
 
-    It waits for nothing: members tell it what has happened, from any thread.
+    It never blocks: members report events, from any thread.
     """
 
     def __init__(self) -> None:
@@ -38,10 +39,10 @@ class Isolation:
         self._turn_of: Member | None = None
         self._turn = 0
         self._busy: set[Member] = set()
-        """Those that have not finished what they have in hand; none once the suspect runs."""
+        """Members that still have messages in hand; empty once the suspect runs."""
 
     def join(self, member: Member) -> None:
-        """Count a subscriber that begins."""
+        """Add a subscriber that starts."""
         with self._lock:
             self._members.add(member)
             if self._turn_of is None:
@@ -52,14 +53,14 @@ class Isolation:
         member.pause(turn)
 
     def leave(self, member: Member) -> None:
-        """Leave a subscriber out of account that has ended."""
+        """Remove a subscriber that has ended."""
         with self._lock:
             self._members.discard(member)
         self.done(member)
         self.quiet(member)
 
     def ask(self, member: Member) -> int | None:
-        """Ask for the process."""
+        """Ask for the process, and return the turn; None if another turn is under way."""
         with self._lock:
             if self._turn_of is not None:
                 return None
@@ -73,11 +74,11 @@ class Isolation:
         return turn
 
     def is_turn_of(self, member: Member) -> bool:
-        """Whether the process is this member's."""
+        """Check whether it is this member's turn."""
         return self._turn_of is member
 
     def quiet(self, member: Member) -> None:
-        """Note that a member has nothing in hand."""
+        """Record that a member has nothing in hand."""
         with self._lock:
             begins = self._turn_of if self._busy == {member} else None
             self._busy.discard(member)
@@ -85,7 +86,8 @@ class Isolation:
             begins.run_alone()
 
     def waited(self, turn: int) -> bool:
-        """Wait no longer for members that are not quiet; False where that turn waits for none."""
+        """Stop waiting for busy members, and run the suspect; return False if that turn is not
+        waiting."""
         with self._lock:
             begins = self._turn_of if self._turn == turn and self._busy else None
             if begins is not None:
@@ -96,7 +98,7 @@ class Isolation:
         return True
 
     def done(self, member: Member) -> None:
-        """End a member's turn; nothing where it has none."""
+        """End a member's turn, if it has one."""
         with self._lock:
             if self._turn_of is not member:
                 return

@@ -1,5 +1,5 @@
-"""Where to connect, whom to tell, and how long to go on trying. What a shell does about it is its
-own."""
+"""Connection settings, the interface of connections, and how long to retry. Each shell implements
+connections itself."""
 
 import copy
 import logging
@@ -33,38 +33,39 @@ LONGEST_DELAY = 30.0
 CLOSING_TIME = 2.0
 """Seconds that a broker has to answer when a connection is closed."""
 HANDSHAKE_TIME = 5.0
-"""Seconds that a broker has for TLS and AMQP's opening, besides those of the URL's
+"""Seconds that a broker has for the TLS and AMQP handshakes, in addition to the URL's
 `connection_timeout`."""
 
 
 def reconnect_delay(attempt: int, chance: float) -> float:
-    """Seconds until the next try, from attempt 0: doubling, capped, and up to half of it taken off
-    by `chance` (0 to 1).
+    """Return the seconds until the next try, counting attempts from 0: doubled each time, capped,
+    and reduced by up to half according to `chance` (0 to 1).
 
-    Jitter keeps a fleet of workers from knocking all at once when their broker is back.
+    Jitter keeps a fleet of workers from reconnecting all at once when their broker is back.
     """
     return min(LONGEST_DELAY, FIRST_DELAY * float(2 ** min(attempt, 16))) * (1 - chance / 2)
 
 
 def default_name(role: str, detail: str = "") -> str:
-    """A connection name that tells people at the broker's management page who this is."""
+    """Return a connection name by which people recognise this connection on the broker's management
+    page."""
     return f"redrive {role}{f' {detail}' if detail else ''} on {socket.gethostname()}"
 
 
 class Listener(Protocol):
-    """What uses a link. All of it is called on the connection's thread."""
+    """The user of a link. Its methods are called on the connection's thread."""
 
     def connected(self, connection: Wire) -> None:
-        """The connection is open: open channels."""
+        """Open channels: the connection is open."""
 
     def disconnected(self, error: RedriveError) -> None:
-        """The connection is lost, its channels with it; the link tries to come back."""
+        """React to the loss of the connection and its channels; the link tries to reconnect."""
 
     def gave_up(self, error: RedriveError) -> None:
-        """The connection can't be had, and the link does not try any further."""
+        """React to the link giving up: it can't connect, and stops trying."""
 
     def ended(self) -> None:
-        """The link is closed, and does nothing any more."""
+        """React to the end of the link; it does nothing any more."""
 
 
 class Link(Protocol):
@@ -75,31 +76,30 @@ class Link(Protocol):
         """The broker's address, without the password."""
 
     def start(self) -> None:
-        """Begins to connect."""
+        """Start connecting."""
 
     def on_io_thread(self) -> bool:
-        """Tell whether the caller runs on the connection's thread."""
+        """Check whether the caller runs on the connection's thread."""
 
     def call(self, function: Callable[[], None]) -> None:
-        """Runs `function` on the connection's thread, soon. After the link is closed nothing
-        runs."""
+        """Run `function` on the connection's thread soon; not at all once the link is closed."""
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Runs `function` on the connection's thread in so many seconds. Only from there."""
+        """Run `function` on the connection's thread after `seconds`. Only from that thread."""
 
     def reconnect(self, reason: str) -> None:
-        """Closes the connection; the link opens a new one. Only from the connection's thread."""
+        """Close the connection; the link opens a new one. Only from the connection's thread."""
 
     def close(self) -> None:
-        """Closes the connection and ends the link; the second call does nothing."""
+        """Close the connection and end the link; a second call does nothing."""
 
     def abort(self) -> None:
-        """Drops the socket without a word, as a crash would, and ends the link."""
+        """Drop the socket without closing the connection, as a crash would, and end the link."""
 
 
 class BrokerAccess:
-    """A broker: its hosts in turn, from any of them on. Credentials, and the files of its
-    certificates, are asked for at each connection."""
+    """How to reach a broker: its hosts in turn, beginning with a random one. Credentials and
+    certificate files are read at each connection."""
 
     def __init__(
         self,
@@ -109,29 +109,27 @@ class BrokerAccess:
         ssl_context: tls.ContextSource | None = None,
     ) -> None:
         self.url, its_context = broker_of(url)
-        """The address, with the user that logged in last."""
+        """The address, including the user that logged in last."""
         self.name = name
         self.tags: str | dict[str, str] | None = None
-        """The tags that the subscriber asks for who connects, or of several those of each queue;
-        None for any, or for somebody else."""
+        """The subscriber's tag expression, or the expression of each queue if there are several;
+        None if there is none, or if the connection does not consume."""
         self.policies: Mapping[str, str] = MappingProxyType({})
-        """The retry policy, in words, of each queue that who connects consumes."""
+        """Description of the retry policy of each queue that this connection consumes."""
         self.credentials = credentials
         self.ssl_context = ssl_context if ssl_context is not None else its_context
-        # Clients that all began with the first host would leave the others idle.
+        # If all clients began with the first host, the others would be idle.
         self._turn = random.randrange(len(self.url.endpoints))
         _check(self.url, credentials, self.ssl_context)
         if credentials is not None:
-            self.url = replace(
-                self.url, username="", password=""
-            )  # whose they will be is not known yet
+            self.url = replace(self.url, username="", password="")  # not known yet
         tls.warn_of_no_check(self.url.address, dict(self.url.tls_options))
         if not callable(self.ssl_context):
-            # now, and not only when it connects: a file that is missing is the caller's mistake
+            # check now rather than on connecting: a missing file is the caller's mistake
             self.tls()
 
     def beside(self, suffix: str) -> Self:
-        """The same for one more connection, whose name ends so."""
+        """Return the same access for another connection, with a suffix on its name."""
         other = copy.copy(self)
         other.name += suffix
         other.tags, other.policies = None, MappingProxyType({})
@@ -154,15 +152,15 @@ class BrokerAccess:
 
     @property
     def longest_opening(self) -> float:
-        """Seconds after which a connection that is not open yet is given up."""
+        """Seconds after which to give up on opening a connection."""
         return self.url.connection_timeout + HANDSHAKE_TIME
 
     def next_host(self) -> None:
-        """Moves on to the next host: the one that was tried did not answer, or was lost."""
+        """Move on to the next host, because the current one did not answer or was lost."""
         self._turn = (self._turn + 1) % len(self.url.endpoints)
 
     def tls(self) -> ssl.SSLContext | None:
-        """The TLS settings of the next connection, from the files as they are now; None without
+        """Return the TLS settings for the next connection, from the current files; None without
         TLS."""
         if self.ssl_context is None or isinstance(self.ssl_context, ssl.SSLContext):
             return self.ssl_context or self.url.ssl_context()
@@ -178,7 +176,7 @@ class BrokerAccess:
         return context
 
     def login(self) -> Login:
-        """The user and the password. Errors name this user from then on."""
+        """Return the user and password; later errors name this user."""
         if self.credentials is None:
             return Login(self.url.username, self.url.password)
         try:
@@ -189,8 +187,8 @@ class BrokerAccess:
         return login
 
     def with_login(self) -> BrokerURL:
-        """The address with the user and the password that count now, for what is asked in another
-        way than over AMQP."""
+        """Return the address with the current user and password, for requests that don't use
+        AMQP."""
         login = self.login()
         return replace(self.url, username=login.username, password=login.password)
 
@@ -204,7 +202,7 @@ class BrokerAccess:
 def _check(
     url: BrokerURL, credentials: Credentials | None, ssl_context: tls.ContextSource | None
 ) -> None:
-    """Raises ConfigurationError where the arguments of a access don't go together."""
+    """Raise ConfigurationError if the arguments of an access contradict each other."""
     own = [name for name, _ in url.tls_options if name in tls.OPTIONS]
     if ssl_context is not None and not (
         isinstance(ssl_context, ssl.SSLContext) or callable(ssl_context)
@@ -235,20 +233,21 @@ def _check(
 
 
 def _login_of(given: object) -> Login:
-    """What a callback gave, checked; what it gave is in no error, as it may be a password."""
+    """Check what a credentials callback returned; errors don't show it, since it may be a
+    password."""
     match given:
         case (str() as username, str() as password):
             return Login(username, password)
         case (str() as username, str() as password, datetime() as expires) if expires.tzinfo:
             return Login(username, password, expires)
     raise TypeError(
-        f"it gave a {type(given).__name__} that is no user and password, or these and an aware "
-        "datetime of their expiry"
+        f"it returned a {type(given).__name__}: return a user and a password, and optionally an "
+        "aware datetime of their expiry"
     )
 
 
 class ReconnectPolicy:
-    """How long a link goes on trying."""
+    """How long a link goes on trying to connect."""
 
     def __init__(
         self,
@@ -264,18 +263,18 @@ class ReconnectPolicy:
         self._was_up = False
 
     def began(self) -> None:
-        """The link begins to connect."""
+        """Record that the link starts connecting."""
         self._began = self._clock()
 
     def connected(self) -> None:
-        """The connection is open."""
+        """Record that the connection is open."""
         if self._was_up and self._attempt:
             logger.info("connected to %s again", self._destination.url.address)
         self._was_up = True
         self._attempt = 0
 
     def failed(self, error: RedriveError) -> float | None:
-        """The connection could not be had, or is lost."""
+        """Return the seconds to wait after a failed or lost connection; None to give up."""
         if not self._was_up and (_is_final(error) or (self._is_over and self._tried_every_host)):
             return None
         delay = reconnect_delay(self._attempt, random.random())
@@ -287,7 +286,7 @@ class ReconnectPolicy:
 
     @property
     def _is_over(self) -> bool:
-        # By the clock: with a broker that does not answer each try takes its time, too.
+        # Measured by the clock, since each try takes time if a broker does not answer.
         return self._clock() - self._began >= self._patience
 
     @property
@@ -296,5 +295,5 @@ class ReconnectPolicy:
 
 
 def _is_final(error: RedriveError) -> bool:
-    """Whether waiting can't help."""
+    """Check whether an error is one that waiting can't fix."""
     return isinstance(error, PermissionDenied | ConfigurationError | TopologyMismatch)

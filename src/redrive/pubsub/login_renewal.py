@@ -1,7 +1,7 @@
-"""Keeps a connection whose login expires: the broker is given a new secret before the old one has.
+"""Renews logins that expire: the broker gets a new secret before the old one expires.
 
-The same for both shells. A broker that has heard of none closes the connection at its expiry, or
-refuses what is asked for from then on.
+Shared by both shells. A broker that gets none closes the connection at expiry, or refuses all
+requests from then on.
 """
 
 import logging
@@ -18,19 +18,20 @@ from redrive.pubsub.url import Login
 logger = logging.getLogger("redrive")
 
 _USED_UP = 2 / 3
-"""The share of a login's time after which it is renewed; the rest is for further tries."""
+"""The share of a login's lifetime after which it is renewed; the rest leaves time to retry."""
 _SOONEST = 1.0
 
 
 class RenewableConnection(Protocol):
-    """A connection that can be given another secret."""
+    """A connection whose secret can be updated."""
 
     def update_login(self, password: str) -> None:
-        """Has the broker check the user's rights by another password from now on."""
+        """Have the broker check the user's rights with another password from now on."""
 
 
 class LoginRenewal:
-    """Renews the login of a link's connection. All but the asking is done on the link's thread."""
+    """Renews the login of a link's connection. Everything but the credentials callback runs on the
+    link's thread."""
 
     def __init__(
         self,
@@ -52,13 +53,13 @@ class LoginRenewal:
         self._connection: RenewableConnection | None = None
 
     def connected(self, connection: RenewableConnection, login: Login | None) -> None:
-        """A connection was opened with this login."""
+        """Schedule the renewal for a connection opened with this login."""
         self._connection = connection
         if login is not None:
             self._wait(connection, login)
 
     def disconnected(self) -> None:
-        """The connection is gone."""
+        """Forget the connection that was lost."""
         self._connection = None
 
     def _wait(self, connection: RenewableConnection, login: Login) -> None:
@@ -69,7 +70,7 @@ class LoginRenewal:
             )
 
     def _ask(self, connection: RenewableConnection, login: Login, attempt: int) -> None:
-        """Asks on a thread: a vault may take its time."""
+        """Ask for credentials on a separate thread, since a vault may be slow."""
         if connection is not self._connection:
             return
 

@@ -1,8 +1,9 @@
-"""What redrive logs: for programs one JSON object a line, with fields for each move.
+"""redrive's logging: redaction, and formatters for people (text) and for programs (one JSON object
+per line).
 
-Every move of a message is one line, whose record has the attribute `redrive`: a mapping that says
-where the message now is. Whichever handler a program gives to the logger `redrive`, no record comes
-to it with a secret that `redact` knows, or with a line of a stranger's.
+Every move of a message is logged as one record with the attribute `redrive`, a mapping that says
+where the message now is. Whatever handler a program adds to the logger `redrive`, its records
+contain no secret that `redact` recognises, and no line that could pass for another record.
 """
 
 import json
@@ -35,8 +36,8 @@ Fields = Mapping[str, str | int | float | None]
 
 
 def fields_of(subscription: Subscription, delivery: Delivery | None, verdict: Verdict) -> Fields:
-    """What a log line says of a verdict that was carried out: what happened, and in which queue the
-    message now is."""
+    """Return the log fields for a verdict that was carried out: what happened, and in which queue
+    the message now is."""
     error = verdict.error
     return {
         "queue": subscription.queue,
@@ -51,7 +52,7 @@ def fields_of(subscription: Subscription, delivery: Delivery | None, verdict: Ve
 
 
 def requeued(queue: str, delivery: Delivery, job: str) -> Fields:
-    """What a log line says of a failed message that was requeued."""
+    """Return the log fields for a failed message that was requeued."""
     return {"queue": queue, **_about(delivery), "event": "requeued", "now_in": queue, "job": job}
 
 
@@ -107,7 +108,7 @@ def _waiting_in(subscription: Subscription, retried: Retried) -> str:
 
 
 def _being_handled() -> Fields:
-    """What a log line of a handler's says of the message that it is handling."""
+    """Return the log fields for a handler's own record: the message that it is handling."""
     message = current_message()
     if message is None:
         return {}
@@ -120,21 +121,20 @@ def _being_handled() -> Fields:
 
 
 def clean(text: str) -> str:
-    """A text for a log: without secrets and controls, and only its first line begins at the margin:
-    another can't pass for a record."""
+    """Return a text for a log: without secrets and control characters, and with all lines but the
+    first indented, so that none can pass for a record."""
     return printable(redact(text)).replace("\n", "\n    ")
 
 
 class RedactingFilter(logging.Filter):
-    """Cleans a record's message, and takes the secrets out of its traceback.
+    """Cleans a record's message, and removes secrets from its traceback.
 
-    What is clean stays as it was logged, for those who group records by their template. An
-    exception whose traceback has a secret is no longer in the record, only its text without the
-    secret.
+    A clean record stays as it was logged, for programs that group records by template. If a
+    traceback has a secret, the record keeps only its redacted text, not the exception.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Cleans the record, and lets it through."""
+        """Clean the record, and let it through."""
         message = record.getMessage()
         cleaned = clean(message)
         if cleaned != message:
@@ -152,14 +152,14 @@ logging.getLogger("redrive").addFilter(RedactingFilter())
 
 
 class TextFormatter(logging.Formatter):
-    """A log record for people: time, level, logger, message, and indented what belongs to it."""
+    """A formatter for people: time, level, logger, message, and further lines indented."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text, whoever logged it, without secrets and controls; of a handler's,
-        with the id and queue of its message."""
+        """Return the record as text, without secrets and control characters; for a handler's own
+        record, with the queue and id of its message."""
         text = super().format(record)
         message = None if record.name.partition(".")[0] == "redrive" else current_message()
         if message is not None:
@@ -169,10 +169,11 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A log record as one line of JSON: time (ISO 8601, UTC), level, logger, message, and the
-    fields of a move."""
+    """A formatter that writes one line of JSON: time (ISO 8601, UTC), level, logger, message, and
+    the fields of a move."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line of JSON."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC)
             .isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""Hands things from any thread to the connection's thread, many at a time."""
+"""Hands items from any thread to the connection's thread, many at a time."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,8 +10,8 @@ Item = TypeVar("Item")
 
 
 class Mailbox(Generic[Item]):
-    """What is put in is handled on the connection's thread, in order; waking it costs once for all
-    that has gathered."""
+    """Items to be handled on the connection's thread, in order; one wake-up serves all that have
+    gathered."""
 
     def __init__(
         self, link: Link, handle: Callable[[Item], None], emptied: Callable[[], None]
@@ -23,10 +23,10 @@ class Mailbox(Generic[Item]):
         self._called = False
 
     def put(self, item: Item) -> None:
-        """Hands over an item; from any thread."""
+        """Hand over an item; from any thread."""
         self._items.append(item)
-        # Only after the append: an item is either seen by a drain that is on its way, or calls for
-        # the next.
+        # Must come after the append, so that the item is either seen by a pending drain or triggers
+        # the next one.
         if not self._called:
             self._called = True
             self._link.call(self._drain)

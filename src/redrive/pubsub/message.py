@@ -1,4 +1,4 @@
-"""What a handler gets."""
+"""The message that a handler gets."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -21,14 +21,14 @@ _READERS: "dict[object, Reader]" = {}
 
 
 class TimedAttempt(Protocol):
-    """An attempt, as far as it can run out of time."""
+    """An attempt that can time out."""
 
     timed_out_after: float | None
-    """How long it could take, where it was given up on; else None."""
+    """The time limit in seconds, if the attempt has exceeded it; else None."""
 
 
 class ReceivedMessage:
-    """What a message and a failed message have in common."""
+    """Base of messages and failed messages."""
 
     __slots__ = ("_delivery",)
 
@@ -45,7 +45,7 @@ class ReceivedMessage:
         return self._delivery.body
 
     def _utf8(self) -> bytes:
-        """Return the body as a text in UTF-8, its compression undone."""
+        """Return the body decompressed and as UTF-8."""
         delivery = self._delivery
         try:
             return utf8_of(delivery.body, delivery.properties)
@@ -54,17 +54,18 @@ class ReceivedMessage:
         raise unreadable(problem, delivery.body, delivery.properties)
 
     def parse(self, kind: type[_Kind]) -> _Kind:
-        """The body as what a handler could ask for: a pydantic model, a dataclass, a TypedDict, a
-        msgspec.Struct, `dict`, `str` or `bytes`; by the subscriber's decoder of its content type,
-        where it has one.
+        """Return the body as any type that a handler could ask for: a pydantic model, a dataclass,
+        a TypedDict, a msgspec.Struct, `dict`, `str` or `bytes`.
+
+        If the subscriber has a decoder for the content type, the body is read with it.
 
         Raises:
-            InvalidMessage: it is none.
-            ConfigurationError: a body can't be read as that.
+            InvalidMessage: the body does not fit the type.
+            ConfigurationError: bodies can't be read as this type.
         """
         reader = _READERS.get(kind)
         if reader is None:
-            # pydantic, which no command that only looks at messages needs
+            # imports pydantic, which commands that only look at messages don't need
             from redrive.pubsub.codec import reader_of
 
             if len(_READERS) >= _MOST_READERS:
@@ -73,10 +74,10 @@ class ReceivedMessage:
         return cast(_Kind, reader(self))
 
     def json(self) -> object:
-        """The body, read as JSON; of PHP's envelope, what is in it.
+        """Return the body parsed as JSON; for PHP's envelope, the value inside it.
 
         Raises:
-            InvalidMessage: it is not JSON.
+            InvalidMessage: the body is not JSON.
         """
         return json_of(self)
 
@@ -87,13 +88,13 @@ class ReceivedMessage:
 
     @property
     def routing_key(self) -> str:
-        """The key that the message was first published with, whatever way it has gone since."""
+        """The key that the message was first published with, regardless of retries and requeues."""
         return self._delivery.original_routing_key
 
     @property
     def message_id(self) -> str | None:
-        """The publisher's id for the message: the property, else the one in PHP's envelope; None
-        where it gave none."""
+        """The publisher's id for the message: the property, else the id in PHP's envelope; None if
+        there is neither."""
         own = self._delivery.properties.message_id
         if own is not None:
             return own
@@ -106,8 +107,8 @@ class ReceivedMessage:
 
     @property
     def headers(self) -> Mapping[str, FieldValue]:
-        """The headers as Python values. Only for looking at: what travels on are the bytes
-        received."""
+        """The headers as Python values. For reading only: when the message is moved, the original
+        bytes are sent."""
         return self._delivery.properties.headers.to_dict()
 
     @property
@@ -117,12 +118,12 @@ class ReceivedMessage:
 
     @property
     def content_type(self) -> str | None:
-        """The MIME type that the publisher gave."""
+        """The MIME type that the publisher set."""
         return self._delivery.properties.content_type
 
     @property
     def published_at(self) -> datetime | None:
-        """The publisher's timestamp, UTC, to the second."""
+        """The publisher's timestamp, in UTC, to the second."""
         return headers.moment(self._delivery.properties.timestamp)
 
 
@@ -140,46 +141,47 @@ class Message(ReceivedMessage):
         decoders: Mapping[str, Decoder] = NO_DECODERS,
         attempt: TimedAttempt | None = None,
     ) -> None:
-        self._delivery = delivery  # one is made of each message: a call less
+        self._delivery = delivery  # no super().__init__(): saves a call per message
         self._max_retries = max_retries
         self._decoders = decoders
         self._attempt = attempt
 
     @property
     def exchange(self) -> str:
-        """The exchange that it came through last; empty for a retry or a requeue."""
+        """The exchange that the message last came through; empty for a retry or a requeue."""
         return self._delivery.exchange
 
     @property
     def retries(self) -> int:
-        """How many retries were made before this attempt: 0 at the first."""
+        """Number of retries before this attempt: 0 at the first."""
         return retries_made(self._delivery)
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is: 1 at the first."""
+        """Number of this attempt: 1 at the first."""
         return self.retries + 1
 
     @property
     def is_last_attempt(self) -> bool:
-        """Whether the policy allows no retry after this attempt. A rule of the policy for the error
-        that it fails with may say otherwise, as may `GiveUp` and `Retry`."""
+        """Whether the policy allows no retry after this attempt. A rule for the error that it fails
+        with may decide otherwise, as may `GiveUp` and `Retry`."""
         return self.retries >= self._max_retries
 
     @property
     def timed_out(self) -> bool:
-        """Whether this attempt has taken longer than `handler_timeout`: it counts as failed, and
-        the message is handled again, or set aside. A handler that goes on can ask, and stop."""
+        """Whether this attempt has exceeded `handler_timeout`. It then counts as failed, and the
+        message is retried or set aside; a handler that is still running can check this, and
+        stop."""
         return self._time_limit_passed is not None
 
     @property
     def _time_limit_passed(self) -> float | None:
-        """The seconds of `handler_timeout` where they are over, else None."""
+        """The `handler_timeout` in seconds if it has passed, else None."""
         return None if self._attempt is None else self._attempt.timed_out_after
 
     @property
     def redelivered(self) -> bool:
-        """Whether the broker says that it was delivered before. No more than a hint."""
+        """Whether the broker marks the message as delivered before. Only a hint."""
         return self._delivery.redelivered
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a service has run around attempts: middleware, and hooks that hear of what is given up."""
+"""Registers middleware, and hooks for messages that are given up."""
 
 import inspect
 from collections.abc import Iterable
@@ -18,19 +18,19 @@ _PlainHook = TypeVar("_PlainHook", bound=PlainGiveUpHook)
 
 
 class BlockingShell(Protocol):
-    """Whose handlers are plain functions, and so what is around them; for type checkers."""
+    """A class whose handlers, middleware and hooks are plain functions; for type checkers."""
 
     _handlers_are_async: ClassVar[Literal[False]]
 
 
 class AsyncShell(Protocol):
-    """Whose handlers are awaited; for type checkers."""
+    """A class whose handlers are awaited; for type checkers."""
 
     _handlers_are_async: ClassVar[Literal[True]]
 
 
 class MiddlewareRegistry:
-    """Takes middleware and hooks: for one subscriber, or for all of a router or an app."""
+    """Holds middleware and hooks: for one subscriber, or for all in a router or an app."""
 
     _handlers_are_async: ClassVar[bool]
     _middleware: tuple[Middleware | AsyncMiddleware, ...] = ()
@@ -43,16 +43,17 @@ class MiddlewareRegistry:
     def middleware(self: AsyncShell, function: _AsyncMiddleware) -> _AsyncMiddleware: ...
 
     def middleware(self, function: _AnyMiddleware) -> _AnyMiddleware:
-        """Has a generator function with one `yield` run around each attempt; a decorator.
+        """Run a generator function with one `yield` around each attempt; a decorator.
 
-        It gets the `Attempt`. What is before the `yield` runs before the handler; the handler's
-        error is raised at it, and behind it the attempt says what comes next. The first that is
-        given is the outermost, and an app's are around its subscribers'. What it raises is the
-        attempt's error; where it swallows one, the message counts as handled.
+        It gets the `Attempt`. Code before the `yield` runs before the handler. The handler's error
+        is raised at the `yield`; after it, the attempt says what happens next. The first one
+        registered is the outermost, and an app's middleware is outside that of its subscribers. An
+        error that it raises becomes the attempt's error; if it swallows one, the message counts as
+        handled.
 
         Raises:
-            ConfigurationError: it is no generator function, or an async one where handlers are not,
-                or the reverse.
+            ConfigurationError: the function is not a generator function, or it is async where
+                handlers are plain functions, or the reverse.
         """
         is_one = (
             inspect.isasyncgenfunction if self._handlers_are_async else inspect.isgeneratorfunction
@@ -74,14 +75,15 @@ class MiddlewareRegistry:
     def on_give_up(self: AsyncShell, function: _Hook) -> _Hook: ...
 
     def on_give_up(self, function: _Hook) -> _Hook:
-        """Has a function told of each message that is being set aside, with its `Attempt`; a
+        """Call a function, with the `Attempt`, for each message that is being set aside; a
         decorator.
 
-        Also of one that is set aside without an attempt, as after crashes: then the attempt has no
-        error. What it raises is logged, and changes nothing.
+        It is also called for a message that is set aside without an attempt, as after crashes; then
+        the attempt has no error. An error that the function raises is logged, and changes nothing.
 
         Raises:
-            ConfigurationError: it is a generator function, or async where handlers are not.
+            ConfigurationError: it is a generator function, or async where handlers are plain
+                functions.
         """
         check_runs_when_called("hook", function)
         if is_async(function) and not self._handlers_are_async:
@@ -94,7 +96,7 @@ class MiddlewareRegistry:
 
 
 def surrounded(options: ConsumeOptions, places: Iterable[MiddlewareRegistry]) -> ConsumeOptions:
-    """How a queue is consumed within all of these, the outermost first."""
+    """Return options with the middleware and hooks of all of these, the outermost first."""
     places = list(places)
     return replace(
         options,

@@ -1,5 +1,5 @@
-"""What subscribers publish, retries and what is given up on, on the connection for publishing. The
-same for both shells."""
+"""Publishes retries and failed messages for subscribers, on the connection for publishing. Shared
+by both shells."""
 
 import threading
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from redrive.pubsub.wire_protocol import Wire
 
 
 class Moves:
-    """What one subscriber publishes. Whatever is not confirmed when the connection is lost, or
-    can't be had, is settled with an error."""
+    """What one subscriber publishes. Messages that are unconfirmed when the connection is lost, or
+    when it can't be opened, are settled with an error."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Moves:
         self._done: Callable[[], object] | None = None
 
     def send(self, outgoing: Outgoing) -> None:
-        """Publish a message; from any thread. It is settled on the connection's."""
+        """Publish a message; from any thread. Its callback runs on the connection's thread."""
         with self._lock:
             self._pending.append(outgoing)
             if self._link is None:
@@ -39,8 +39,8 @@ class Moves:
         link.call(self._send_pending)
 
     def close(self, done: Callable[[], object], *, aborted: bool) -> None:
-        """Publish nothing any more, and call `done` once the connection is closed, where nobody
-        else uses it."""
+        """Stop publishing, and call `done` once the connection is closed, or at once if others
+        still use it."""
         with self._lock:
             link = self._link
             if link is not None:
@@ -55,19 +55,20 @@ class Moves:
     # --- on the connection's thread ---------------------------------------------------------------
 
     def connected(self, connection: Wire) -> None:
-        """The connection is open."""
+        """Pass the open connection to the outbox."""
         self._outbox.connected(connection)
 
     def disconnected(self, error: RedriveError) -> None:
-        """The connection is lost; it comes back."""
+        """Pass the loss of the connection to the outbox; the link reconnects."""
         self._outbox.disconnected(error)
 
     def gave_up(self, error: RedriveError) -> None:
-        """There is no connection."""
+        """Record why there is no connection."""
         self._failure = error
 
     def ended(self) -> None:
-        """There will be no connection any more, until something else is to be published."""
+        """Fail everything that is unsent or unconfirmed; the next message opens a new
+        connection."""
         with self._lock:
             address = self._link.address if self._link is not None else ""
             self._link = None

@@ -1,4 +1,4 @@
-"""The envelope that PHP services put their bodies in:
+"""The envelope in which PHP services put their bodies:
 `{"body": {...}, "__id": "20240517093000-664726a8d1f3e"}`."""
 
 import re
@@ -9,11 +9,11 @@ from typing import NamedTuple
 _MARK = b'"__id"'
 _NAMES = {"body", "__id"}
 _ID = re.compile(r"[0-9]{14}-[0-9a-f]+")
-"""PHP's `date('YmdHis')`, and what `uniqid` makes of the microseconds."""
+"""PHP's `date('YmdHis')`, and the hex digits of `uniqid`."""
 
 
 class PhpEnvelope(NamedTuple):
-    """What is in an envelope.
+    """The contents of an envelope.
 
     Args:
         body: the value that was published.
@@ -25,14 +25,14 @@ class PhpEnvelope(NamedTuple):
 
 
 def read(body: bytes) -> PhpEnvelope | None:
-    """The envelope that a body is, or None.
+    """Return the envelope that a body consists of, or None.
 
-    Only an object of exactly these two names, with an id of this form, is one: whatever merely has
-    a `body` or an `__id` is left as it is.
+    Only an object with exactly these two names and an id in this format is an envelope; anything
+    else with a `body` or an `__id` is left as it is.
     """
-    if _MARK not in body:  # nearly all that is none costs no parsing
+    if _MARK not in body:  # avoids parsing nearly all other bodies
         return None
-    from pydantic_core import from_json  # few bodies are envelopes, and it takes long to import
+    from pydantic_core import from_json  # few bodies are envelopes, and the import is slow
 
     try:
         value = from_json(body)
@@ -47,10 +47,10 @@ def read(body: bytes) -> PhpEnvelope | None:
 
 
 def wrap(content: bytes, id_: str) -> bytes:
-    """The envelope of a body that is JSON already."""
+    """Return the envelope for a body that is already JSON."""
     return b'{"body":' + content + b',"__id":"' + id_.encode() + b'"}'
 
 
 def new_id() -> str:
-    """An id of a new message; the time in it is UTC."""
+    """Return an id for a new message; the time in it is UTC."""
     return f"{datetime.now(UTC):%Y%m%d%H%M%S}-{uuid.uuid4().hex}"

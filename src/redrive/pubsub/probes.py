@@ -1,5 +1,5 @@
-"""Whether subscribers run and consume, and what was measured of them: the answers that `redrive run
---metrics` serves, and an ASGI application that gives the same ones inside a service."""
+"""Health and readiness of subscribers, and their metrics: as `redrive run --metrics` serves them,
+and as an ASGI application for use inside a service."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
@@ -21,33 +21,33 @@ ASGIApplication = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
 class Probed(Protocol):
-    """A subscriber, as far as it is asked how it is."""
+    """A subscriber whose state can be probed."""
 
     subscription: Subscription
 
     @property
     def ready(self) -> bool:
-        """Whether it is connected and consumes."""
+        """Whether it is connected and consuming."""
 
     @property
     def is_stuck(self) -> bool:
         """Whether so many of its handlers hang that it takes no more messages."""
 
     def stopped(self) -> bool:
-        """Whether it has ended."""
+        """Check whether it has ended."""
 
 
 @runtime_checkable
 class ProbedApp(Protocol):
-    """An app of either shell, as far as it is asked how its subscribers are."""
+    """An app of either shell whose subscribers can be probed."""
 
     @property
     def _probed(self) -> Sequence[Probed]:
-        """Its subscribers that run."""
+        """Its running subscribers."""
 
 
 class Answer(NamedTuple):
-    """What is answered: an HTTP status, a content type and a body."""
+    """An HTTP response: status, content type and body."""
 
     status: int
     content_type: str
@@ -55,8 +55,8 @@ class Answer(NamedTuple):
 
 
 def health(subscribers: Iterable[Probed]) -> Answer:
-    """Answers 200 while each subscriber runs and is not stuck, and else 503. A broker that is away
-    changes nothing."""
+    """Return 200 while every subscriber runs and is not stuck, else 503. Losing the broker does not
+    change it."""
     return state(
         "healthy",
         {one.subscription.queue: not one.stopped() and not one.is_stuck for one in subscribers},
@@ -64,26 +64,26 @@ def health(subscribers: Iterable[Probed]) -> Answer:
 
 
 def readiness(subscribers: Iterable[Probed]) -> Answer:
-    """Answers 200 while each subscriber is connected and consumes, and else 503: also while there
-    is none yet, since an app's lifespans still begin."""
+    """Return 200 while every subscriber is connected and consuming, else 503. Without subscribers
+    it is 503 too, since the app's lifespans are still starting."""
     states = {one.subscription.queue: one.ready for one in subscribers}
     return state("ready", states, at_least=1)
 
 
 def state(word: str, states: dict[str, bool], at_least: int = 0) -> Answer:
-    """Answers 200 if all of these hold and there are so many, and else 503, with each of them as
-    JSON."""
+    """Return 200 if all states are true and there are at least `at_least` of them, else 503; the
+    body lists them as JSON."""
     well = len(states) >= at_least and all(states.values())
     body = json.dumps({word: well, "subscribers": states}).encode() + b"\n"
     return Answer(200 if well else 503, "application/json", body)
 
 
 def measuring(asked_by: str) -> tuple[Callable[[], bytes], "MeterProvider"]:
-    """Begins to measure; returns what gives the measurements in Prometheus' format, and where more
-    of them may go.
+    """Start metrics; return a function that renders them in Prometheus' format, and the meter
+    provider, which other instruments can use.
 
     Raises:
-        ConfigurationError: OpenTelemetry is not installed; the message says what asked for it.
+        ConfigurationError: OpenTelemetry is not installed; the message names `asked_by`.
     """
     try:
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -101,19 +101,20 @@ def measuring(asked_by: str) -> tuple[Callable[[], bytes], "MeterProvider"]:
 
 
 def asgi(*subscribers: Probed | ProbedApp, metrics: bool = True) -> ASGIApplication:
-    """An ASGI application with the pages `/metrics`, `/health` and `/ready`, to be mounted in a
-    service under any prefix. It needs no framework.
+    """Return an ASGI application with the pages `/metrics`, `/health` and `/ready`.
+
+    It can be mounted in a service under any prefix, and needs no framework.
 
         web.mount("/probes", asgi(app))
 
     Args:
-        subscribers: whose state is told, of either shell; an app stands for those of its
-            subscribers that run.
-        metrics: whether to measure and to serve `/metrics`. Leave it out in a program that calls
-            `redrive.instrument` itself.
+        subscribers: the subscribers to probe, of either shell; an app stands for its running
+            subscribers.
+        metrics: whether to record metrics and serve `/metrics`. Set it to False in a program that
+            calls `redrive.instrument` itself.
 
     Raises:
-        ConfigurationError: OpenTelemetry is not installed, and `metrics` is asked for.
+        ConfigurationError: OpenTelemetry is not installed, and `metrics` is true.
     """
     pages: dict[str, Callable[[], Answer]] = {
         "/health": lambda: health(_each_of(subscribers)),
@@ -154,10 +155,10 @@ def _each_of(given: Iterable[Probed | ProbedApp]) -> Iterator[Probed]:
 
 def _answer_to(scope: _Scope, pages: dict[str, Callable[[], Answer]]) -> Answer:
     if scope["method"] not in ("GET", "HEAD"):
-        return Answer(405, TEXT, b"GET is served here.\n")
-    # Who mounts it says under which prefix, which some servers leave in the path.
+        return Answer(405, TEXT, b"Only GET and HEAD are served here.\n")
+    # Some servers leave the prefix that it is mounted under in the path.
     path = str(scope["path"]).removeprefix(str(scope.get("root_path") or ""))
     page = pages.get(path)
     if page is None:
-        return Answer(404, TEXT, f"Here are {', '.join(sorted(pages))}.\n".encode())
+        return Answer(404, TEXT, f"Pages here: {', '.join(sorted(pages))}.\n".encode())
     return page()

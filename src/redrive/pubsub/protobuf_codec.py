@@ -1,4 +1,4 @@
-"""Bodies read as the classes that protoc makes, in a program that has them."""
+"""Reads bodies as classes that protoc generated, in programs that use them."""
 
 import sys
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from redrive.errors import InvalidMessage
 
 
 def is_protobuf(annotation: object) -> bool:
-    """Whether it is a class of Protocol Buffers. Where nobody has imported these, nothing is."""
+    """Check for a Protocol Buffers class, without importing the library."""
     module = sys.modules.get("google.protobuf.message")
     if module is None or not isinstance(annotation, type):
         return False
@@ -16,7 +16,8 @@ def is_protobuf(annotation: object) -> bool:
 
 
 def reader_of(annotation: object) -> Callable[[object], object]:
-    """How to make a message of a value: of the bytes of one, of its form in JSON, or of one."""
+    """Return a function that makes a message of this class from its bytes, its JSON form, or a
+    message."""
     from google.protobuf import json_format
 
     kind: Any = annotation
@@ -28,9 +29,9 @@ def reader_of(annotation: object) -> Callable[[object], object]:
             if isinstance(value, bytes):
                 return kind.FromString(value)
             return json_format.ParseDict(cast("dict[str, Any]", value), kind())
-        except Exception as error:  # noqa: BLE001 - of values of another kind it raises anything
-            problem = str(error).partition(": ")[0].rstrip(".")  # up to the value that it may quote
+        except Exception as error:  # noqa: BLE001 - it raises anything for values of other types
+            problem = str(error).partition(": ")[0].rstrip(".")  # cut before any quoted value
             invalid = InvalidMessage(f"the body can't be read as {kind.__name__}: {problem}")
-        raise invalid  # with neither cause nor context: they have the body
+        raise invalid  # raised without cause or context, which contain the body
 
     return read

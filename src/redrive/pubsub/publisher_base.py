@@ -1,4 +1,4 @@
-"""What both publishers are told, and what they make of it."""
+"""Base of both publishers: their arguments, their messages, and their connection."""
 
 import logging
 import os
@@ -14,7 +14,14 @@ from redrive.pubsub import telemetry
 from redrive.pubsub.codec import Codec, check_codec
 from redrive.pubsub.confirms import WINDOW, Outbox, Outgoing, Settled
 from redrive.pubsub.current_message import current_handling, current_message
-from redrive.pubsub.envelope import NO_EXTRAS, Destination, Envelope, Extras, destination, seal
+from redrive.pubsub.envelope import (
+    NO_EXTRAS,
+    Destination,
+    Envelope,
+    Extras,
+    destination,
+    envelope_of,
+)
 from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.logs import FIELDS
 from redrive.pubsub.service_connection import Address
@@ -29,22 +36,22 @@ logger = logging.getLogger("redrive")
 BATCH = 128
 DEFAULT_TIMEOUT = 30.0
 MOST_UNHEARD_KEYS = 100
-"""Routing keys without a queue that a publisher tells of. Where each message has a key of its own,
-a line for each would flood the log."""
+"""Routing keys without a queue that a publisher logs. If every message has its own key, one line
+each would flood the log."""
 
 Publishable = tuple[object, str] | tuple[object, str, Mapping[str, FieldValue]]
-"""A body and its routing key, and headers where it has any."""
+"""A body and its routing key, optionally with headers."""
 
 
-class Sealed(NamedTuple):
+class PreparedPublish(NamedTuple):
     """A message that is ready to be published.
 
     Args:
         place: where it goes.
         envelope: the message.
-        mandatory: whether it is an error that no queue is bound for it.
+        mandatory: whether it is an error if no queue is bound for it.
         limit: seconds to wait for its confirm.
-        ended: to be called when it is confirmed, with None, or when it is not, with why.
+        ended: called with None once it is confirmed, or with the error if it is not.
     """
 
     place: Destination
@@ -54,7 +61,7 @@ class Sealed(NamedTuple):
     ended: Callable[[RedriveError | None], None]
 
     def outgoing(self, settled: Settled) -> Outgoing:
-        """The message for an outbox, which tells `settled` what became of it."""
+        """Return the message for an outbox, which calls `settled` with the result."""
         return Outgoing(
             self.place.exchange,
             self.place.routing_key,
@@ -66,11 +73,11 @@ class Sealed(NamedTuple):
 
 
 class UnroutedKeys:
-    """Says in the log, once for each routing key, that no queue got a message.
+    """Logs once for each routing key that a message reached no queue.
 
-    Publishing what nobody subscribes to yet is legitimate, so it is no error unless the caller asks
-    for one. But nobody looks for a message that is gone without a word, and the usual reason is a
-    subscription that was declared too late, or a typo.
+    Publishing before anyone has subscribed is legitimate, so this is not an error unless the caller
+    asks for one. But a message that vanishes silently is hard to notice, and the usual cause is a
+    typo, or a subscription that was declared too late.
     """
 
     def __init__(self, exchange: str) -> None:
@@ -78,18 +85,15 @@ class UnroutedKeys:
         self._told: set[str] = set()
 
     def tell(self, routing_keys: Iterable[str]) -> None:
-        """Warns of those keys that are new, up to `MOST_UNHEARD_KEYS` of them."""
+        """Warn about keys not seen before, up to `MOST_UNHEARD_KEYS` of them."""
         for key in routing_keys:
             if key in self._told or len(self._told) >= MOST_UNHEARD_KEYS:
                 continue
-            self._told.add(
-                key
-            )  # first of all: a log handler may publish, with a key that nobody hears either
+            self._told.add(key)  # before logging: a log handler may publish with such a key too
             logger.warning(
                 "no queue is bound to exchange %r for routing key %r: the broker dropped the "
-                "message. Declare a subscription "
-                "first, or publish with mandatory=True to make this an error. (Told once for each "
-                "key.)",
+                "message. Declare a subscription first, or publish with mandatory=True to make "
+                "this an error. (Logged once for each key.)",
                 self._exchange,
                 key,
                 extra={
@@ -110,7 +114,7 @@ class UnroutedKeys:
 
 
 class PublisherBase(ABC):
-    """The arguments of a publisher, checked, and its messages."""
+    """Base of publishers: checks arguments and makes messages."""
 
     _is_async: ClassVar[bool]
 
@@ -130,27 +134,29 @@ class PublisherBase(ABC):
         carry_correlation: bool = False,
     ) -> None:
         """Args:
-            url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or a
-                connection of aio-pika's, whose address, login and TLS settings are used.
-            exchange: the main exchange, or a whole family with suffixes of its own.
-            timeout: how long to wait for a confirm where a call names no other; .
-            declare: whether to declare the exchanges when connecting. Without the right to, it is
-                enough that they exist.
-            connection_name: what the broker's management page shows.
-            credentials: asked for user and password at each connection, in place of the URL's.
-            ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in
-                place of the URL's certificate files.
+            url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or an aio-pika
+                connection, whose address, login and TLS settings are used.
+            exchange: the main exchange, or an exchange family with its own suffixes.
+            timeout: how long to wait for a confirm, unless a call gives another timeout.
+            declare: whether to declare the exchanges when connecting. A user without permission to
+                declare them can publish if they exist.
+            connection_name: the name shown on the broker's management page.
+            credentials: called for user and password at each connection, instead of using those in
+                the URL.
+            ssl_context: an ssl.SSLContext, or a function that makes one at each connection;
+                replaces the certificate files in the URL.
             window: messages that may be unconfirmed at a time.
-            codec: how bodies are written: `json`, or `php-envelope` for PHP services, `{"body": …,
+            codec: how bodies are encoded: `json`, or `php-envelope` for PHP services, `{"body": …,
                 "__id": …}`. Subscribers read both.
-            patience: how long a broker that does not answer is waited for at the first connection;
-                a call does not wait longer for it than its timeout. Once connected, it is waited
-                for for ever.
-            carry_correlation: whether what is published while a message is handled, and has no
-                correlation id of its own, carries that message's, or where it has none its id.
+            patience: how long to wait for a broker that does not answer the first connection; a
+                call never waits longer for it than its timeout. Once connected, it
+                reconnects for as long as it takes.
+            carry_correlation: whether a message published while another is being handled, without a
+                correlation id of its own, carries that of the other message, or its message id if
+                it has none.
 
         Raises:
-            ConfigurationError: the URL or a name can't be.
+            ConfigurationError: the URL or a name is invalid.
             BrokerUnavailable: (on entering, or at the first publish) no broker answered.
             PermissionDenied: the broker refused the user, the password or the virtual host.
         """
@@ -180,11 +186,11 @@ class PublisherBase(ABC):
         credentials: Credentials | None,
         ssl_context: ContextSource | None,
     ) -> None:
-        """Makes the shell's connector."""
+        """Make the shell's connector."""
 
     @property
     def unroutable(self) -> int:
-        """How many messages no queue got, since the publisher was made."""
+        """Number of messages that reached no queue, since the publisher was made."""
         return self._unroutable
 
     def publish_then_ack(
@@ -201,31 +207,31 @@ class PublisherBase(ABC):
         tags: Collection[str] = (),
         extras: Extras = NO_EXTRAS,
     ) -> str:
-        """Has a message published once the handler that calls this has returned, and the message
-        that it handles acked once the broker has confirmed this one. Never awaited.
+        """Publish a message once the calling handler has returned, and ack the handler's message
+        once the broker has confirmed the new one. Never awaited.
 
-        Where the handler raises, nothing is published. Where this message is not confirmed, the
-        attempt has failed and is made again: what the handler published before may then come
-        twice, and never not at all. Several are published in the order of the calls.
+        If the handler raises, nothing is published. If this message is not confirmed, the attempt
+        has failed and is retried: what the handler published before may then be sent twice, but is
+        never lost. Several messages are published in the order of the calls.
 
         Args:
-            body: as for `publish`; what it is now is published, whatever becomes of it later.
-            routing_key: as for `publish`, as are all others.
-            headers: the user's own.
-            message_id: a UUID where none is given.
-            mandatory: whether it is an error that no queue is bound for it.
+            body: as for `publish`; its current value is published, even if it changes later.
+            routing_key: as for `publish`, like all other arguments.
+            headers: your own headers.
+            message_id: a UUID by default.
+            mandatory: whether it is an error if no queue is bound for it.
             delay: how long the message waits before its subscribers get it.
             deliver_at: when they get it, an aware datetime.
             timeout: how long to wait for the confirm.
-            tags: what subscriptions may ask for.
-            extras: correlation id, reply-to and the other properties of a message.
+            tags: tags that subscriptions can filter by.
+            extras: correlation id, reply-to and other properties of the message.
 
         Returns:
             The message id.
 
         Raises:
-            ConfigurationError: as `publish`; it is not called by a handler, or by one of the other
-                shell.
+            ConfigurationError: as for `publish`; or the caller is not a handler, or is one of the
+                other shell.
         """
         handling = current_handling()
         if handling is None or handling.before_ack is None:
@@ -243,7 +249,7 @@ class PublisherBase(ABC):
                 else "publish_then_ack was called on a Publisher by an AsyncSubscriber's handler",
                 f"Use {'a Publisher' if self._is_async else 'an AsyncPublisher'} there.",
             )
-        sealed = self._sealed(
+        prepared = self._prepared(
             body,
             routing_key,
             headers=headers,
@@ -255,14 +261,14 @@ class PublisherBase(ABC):
             tags=tags,
             extras=extras,
         )
-        handling.before_ack.append(lambda: self._publish(sealed))
-        return sealed.envelope.message_id
+        handling.before_ack.append(lambda: self._publish(prepared))
+        return prepared.envelope.message_id
 
     @abstractmethod
-    def _publish(self, sealed: Sealed) -> object:
-        """Publishes a message, and waits until it is confirmed, or gives what does."""
+    def _publish(self, prepared: PreparedPublish) -> object:
+        """Publish a message and wait until it is confirmed, or return an awaitable that does."""
 
-    def _sealed(
+    def _prepared(
         self,
         body: object,
         routing_key: str,
@@ -275,11 +281,11 @@ class PublisherBase(ABC):
         timeout: Duration | None,
         tags: Collection[str],
         extras: Extras,
-    ) -> Sealed:
-        """Makes a message of what `publish` is given, and begins to watch it."""
+    ) -> PreparedPublish:
+        """Make a message from the arguments of `publish`, and start measuring it."""
         _check_in_time()
         publication = telemetry.publishing(self._exchanges.main, headers)
-        envelope = seal(
+        envelope = envelope_of(
             body,
             routing_key,
             publication.headers,
@@ -290,7 +296,7 @@ class PublisherBase(ABC):
         )
         place = destination(self._exchanges, routing_key, delay, deliver_at)
         limit = self._timeout if timeout is None else seconds_of(timeout)
-        return Sealed(place, envelope, mandatory, limit, publication.ended)
+        return PreparedPublish(place, envelope, mandatory, limit, publication.ended)
 
     def _outgoing(self, message: Publishable, settled: Settled) -> Outgoing:
         if not isinstance(message, tuple | list) or len(message) not in (2, 3):
@@ -303,7 +309,7 @@ class PublisherBase(ABC):
         if telemetry.active is not None:
             headers, settled = telemetry.active.watched(self._exchanges.main, headers, settled)
         extras = self._with_correlation(NO_EXTRAS)
-        envelope = seal(body, routing_key, headers, extras=extras, codec=self._codec)
+        envelope = envelope_of(body, routing_key, headers, extras=extras, codec=self._codec)
         return Outgoing(
             self._exchanges.main,
             routing_key,
@@ -314,7 +320,7 @@ class PublisherBase(ABC):
         )
 
     def _with_correlation(self, extras: Extras) -> Extras:
-        """The properties of a message, with the correlation id of the one that is being handled."""
+        """Return a message's properties, with the correlation id of the message being handled."""
         message = current_message() if self._carries else None
         if message is None or extras.correlation_id is not None:
             return extras
@@ -323,8 +329,8 @@ class PublisherBase(ABC):
         )
 
     def _belongs_here(self) -> None:
-        """Ties the publisher to the first process that uses it: what it has then, a fork does not
-        share."""
+        """Tie the publisher to the first process that uses it, since a fork can't share its
+        connection."""
         if self._process is None:
             self._process = os.getpid()
         elif os.getpid() != self._process:
@@ -342,7 +348,7 @@ class PublisherBase(ABC):
 
 
 class PublisherSession(ABC):
-    """A publisher's connection: what a link tells goes to an outbox."""
+    """A publisher's connection: passes a link's events to an outbox."""
 
     def __init__(self, window: int) -> None:
         self.failure: RedriveError | None = None
@@ -353,10 +359,10 @@ class PublisherSession(ABC):
 
     @abstractmethod
     def _begun(self) -> None:
-        """It is known whether there is a connection."""
+        """Wake callers once it is known whether there is a connection."""
 
     def timeout_of(self, outgoing: Outgoing, seconds: float) -> PublishTimeout:
-        """Why there was no confirm."""
+        """Return the error for a message that was not confirmed in time."""
         if self._outbox.blocked is not None:
             why = (
                 f"the broker takes no messages now ({self._outbox.blocked}); free its memory or "
@@ -372,25 +378,25 @@ class PublisherSession(ABC):
         )
 
     def connected(self, connection: Wire) -> None:
-        """The link is up."""
+        """Pass the open connection to the outbox."""
         self._connected = True
         self.frame_max = connection.frame_max
         self._outbox.connected(connection)
         self._begun()
 
     def disconnected(self, error: RedriveError) -> None:
-        """The link is down; it comes back."""
+        """Pass the loss of the connection to the outbox; the link reconnects."""
         self._connected = False
         self._outbox.disconnected(error)
 
     def gave_up(self, error: RedriveError) -> None:
-        """There is no link."""
+        """Record why there is no connection."""
         self.failure = error
         self._begun()
 
     def ended(self) -> None:
-        """The link ends, for whatever reason: nothing is confirmed any more, and the next publish
-        begins a session of its own."""
+        """Fail all unconfirmed messages after the link has ended; the next publish starts a new
+        session."""
         if self.failure is None:
             self.failure = ConfigurationError(
                 "the publisher was closed before the message was confirmed", "Close it later."
@@ -399,7 +405,7 @@ class PublisherSession(ABC):
 
 
 def _check_in_time() -> None:
-    """Raise HandlerTimeout where a handler publishes though its time is up."""
+    """Raise HandlerTimeout if a handler publishes after its timeout."""
     message = current_message()
     limit = None if message is None else message._time_limit_passed
     if limit is not None:

@@ -1,9 +1,8 @@
-"""The connection that a service publishes on: its publisher, and its subscribers where they retry
-or give up by publishing.
+"""The connection that a service publishes on, for its publisher and for subscribers that publish
+retries and failed messages.
 
-A broker that is short of something reads nothing any more from a connection that publishes, acks
-included, so nothing is consumed on it. It is opened with the first message. The same for both
-shells.
+A broker that is short of memory or disk stops reading from connections that publish, acks included,
+so nothing is consumed on this one. It is opened with the first message. Shared by both shells.
 """
 
 import threading
@@ -15,14 +14,13 @@ from redrive.pubsub.lifecycle import BrokerAccess, Link, Listener
 from redrive.pubsub.shared_link import LinkBranch, SharedLink
 
 SUFFIX = " (publisher)"
-"""What the name of one has besides that of the connection that consumes."""
+"""Appended to the name of the connection that consumes."""
 
 Access = TypeVar("Access", bound=BrokerAccess)
 
 
 class PublishingConnection:
-    """One connection for everything that publishes, as long as anything that has published is
-    open."""
+    """One connection for everything that publishes, open as long as any of its users is."""
 
     def __init__(self, access: Access, keep: Callable[[Access, Listener, timedelta], Link]) -> None:
         self._share: Callable[[timedelta, Callable[[], None]], SharedLink] = (
@@ -33,7 +31,7 @@ class PublishingConnection:
         self._lock = threading.Lock()
         self._shared: SharedLink | None = None
         self._number = 0
-        """How many connections there were so far."""
+        """Number of connections so far."""
         self._waiting: list[Callable[[], object]] = []
 
     def link_for(
@@ -42,7 +40,7 @@ class PublishingConnection:
         prepare: Callable[[], None] | None = None,
         patience: timedelta = timedelta(0),
     ) -> LinkBranch:
-        """Begin a link on it for a listener."""
+        """Start a link on this connection for a listener."""
         with self._lock:
             if self._shared is not None:
                 branch = LinkBranch(self._shared, listener, prepare=prepare, patience=patience)
@@ -57,7 +55,7 @@ class PublishingConnection:
         return branch
 
     def when_closed(self, done: Callable[[], object]) -> None:
-        """Call `done` once it is closed, or now where others still use it."""
+        """Call `done` once the connection is closed, or now if others still use it."""
         with self._lock:
             closes = self._shared is not None and not self._shared.is_used
             if closes:

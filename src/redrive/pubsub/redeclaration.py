@@ -1,5 +1,5 @@
-"""Declares what a running subscriber finds missing. All but the declaring is done on the
-connection's thread."""
+"""Declares missing topology while a subscriber runs. Everything but the declaring itself runs on
+the connection's thread."""
 
 import logging
 import threading
@@ -14,8 +14,8 @@ logger = logging.getLogger("redrive")
 
 
 class Redeclarer:
-    """Declares what is missing: somebody has removed a part, or a retry needs more of the delay
-    ladder than is there."""
+    """Declares what is missing because a part was deleted, or because a retry needs more levels of
+    the delay ladder than exist."""
 
     def __init__(
         self, subscription: Subscription, declare: Callable[[int, bool], object] | None, link: Link
@@ -28,17 +28,17 @@ class Redeclarer:
         self._waiting: list[Callable[[], None]] = []
 
     def lacks(self, levels: int) -> bool:
-        """Whether so many levels of the ladder are more than are known to be there."""
+        """Check whether this many levels of the ladder are more than are known to exist."""
         return self._declare is not None and levels > self._levels
 
     @property
     def under_way(self) -> bool:
-        """Whether it is being declared now."""
+        """Whether declaring is in progress."""
         return self._under_way
 
     def begin(self, levels: int = 0, then: Callable[[], None] | None = None) -> None:
-        """Declares all of it on a thread of its own, and calls `then`, whether or not that went
-        well: what is refused is tried again."""
+        """Declare everything on a separate thread, then call `then`, even if that failed: the
+        caller retries."""
         declare = self._declare
         if then is not None:
             self._waiting.append(then)

@@ -1,4 +1,4 @@
-"""What became of many messages."""
+"""Results and progress of operations on many messages."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -6,8 +6,7 @@ from enum import StrEnum
 from redrive.errors import RedriveError, Unroutable
 
 MOST_IDS = 1000
-"""Ids of single messages that are kept of a requeue, so that its memory and its journal stay
-bounded."""
+"""Message ids kept for each requeue, so that its memory and its journal stay bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +14,9 @@ class FailedPublish:
     """A message of `publish_many` that was not confirmed.
 
     Args:
-        message_id: its id; None where it never got one.
-        position: its place in what was given, from 0.
-        error: why.
+        message_id: its id; None if it never got one.
+        position: its position in the input, from 0.
+        error: why it failed.
     """
 
     message_id: str | None
@@ -27,13 +26,13 @@ class FailedPublish:
 
 @dataclass(slots=True)
 class PublishReport:
-    """What became of the messages of `publish_many`.
+    """Result of `publish_many`.
 
     Args:
-        confirmed: how many the broker has confirmed.
-        failed: those that it has not, in their order.
-        unroutable: how many of the confirmed ones no queue got; with `mandatory=True` they are in
-            `failed` instead.
+        confirmed: number of messages that the broker confirmed.
+        failed: the other messages, in order.
+        unroutable: number of confirmed messages that reached no queue; with `mandatory=True` they
+            are in `failed` instead.
     """
 
     confirmed: int = 0
@@ -43,10 +42,16 @@ class PublishReport:
     def note(
         self, message_id: str | None, position: int, error: RedriveError | None, mandatory: bool
     ) -> bool:
-        """Counts one message; `error` is what became of it, None if it was confirmed and routed.
+        """Count one message.
+
+        Args:
+            message_id: its id; None if it never got one.
+            position: its position in the input, from 0.
+            error: why it failed; None if it was confirmed and routed.
+            mandatory: whether it is an error if it reached no queue.
 
         Returns:
-            Whether no queue got it, and that is no error.
+            Whether it reached no queue without this being an error.
         """
         unheard = isinstance(error, Unroutable) and not mandatory
         if unheard:
@@ -64,8 +69,8 @@ class FailedRequeue:
 
     Args:
         failure_id: the failure's identity.
-        message_id: the publisher's id for it.
-        error: why.
+        message_id: the id that the publisher gave the message.
+        error: why it failed.
     """
 
     failure_id: str
@@ -75,27 +80,25 @@ class FailedRequeue:
 
 @dataclass(slots=True)
 class RequeueReport:
-    """What became of the messages of a requeue.
+    """Result of a requeue.
 
     Args:
-        job: the requeue's id, which each message it sent carries.
-        requeued: how many are confirmed in their main queue.
-        skipped: how many were looked at and left where they are.
-        too_often: how many of these because they had been requeued too often.
-        failed: those that could not be sent; they are left where they are.
-        possible_duplicates: how many were on their way when the connection was lost: they were sent
-            again, and the first copy may have arrived too.
-        cancelled: whether it was stopped before it was through.
-        not_tried: how many were not tried, because too many before them could not be sent: as when
-            their queue was deleted.
-        held: how many somebody else held all the while, so that they were not looked at; None if
-            somebody did and how many is unknown. 0 where the limit was reached without them.
-        no_way_back: how many of those skipped were left because nothing says which queue they
-            failed in.
-        contradicted: how many because the broker's topology says otherwise than they do.
-        unchecked: how many because the broker could not confirm what they say.
-        duplicate_ids: the failure ids of possible duplicates, as far as they are known; a thousand
-            at most.
+        job: the requeue's id, which every message it sent carries.
+        requeued: number of messages confirmed in their main queue.
+        skipped: number of messages that were looked at and left in place.
+        too_often: number of skipped messages that had been requeued too often.
+        failed: messages that could not be sent; they are left in place.
+        possible_duplicates: number of messages in flight when the connection was lost: they were
+            sent again, and the first copy may have arrived too.
+        cancelled: whether it was stopped before the end.
+        not_tried: number of messages not tried because too many before them could not be sent, for
+            example because their queue was deleted.
+        held: number of messages that another consumer held the whole time, so that they were not
+            looked at; None if this number is unknown. 0 if the limit was reached without them.
+        no_way_back: number of skipped messages for which nothing says which queue they failed in.
+        contradicted: number of skipped messages that contradict the broker's topology.
+        unchecked: number of skipped messages that could not be checked against the topology.
+        duplicate_ids: failure ids of possible duplicates, where known; at most a thousand.
     """
 
     job: str
@@ -113,14 +116,14 @@ class RequeueReport:
     unchecked: int = 0
 
     def stays(self, verdict: str) -> None:
-        """Count a message that stays for the verdict on its way back."""
+        """Count a message that stays because of the verdict on its way back."""
         self.skipped += 1
         self.contradicted += verdict == "contradicted"
         self.unchecked += verdict == "unchecked"
         self.no_way_back += verdict == "unknown"
 
     def doubt(self, failure_id: str) -> None:
-        """Counts a message that may be there twice."""
+        """Count a possible duplicate."""
         self.possible_duplicates += 1
         if len(self.duplicate_ids) < MOST_IDS:
             self.duplicate_ids.append(failure_id)
@@ -128,14 +131,14 @@ class RequeueReport:
 
 @dataclass(frozen=True, slots=True)
 class DiscardReport:
-    """What became of the messages of a discard.
+    """Result of a discard.
 
     Args:
-        discarded: how many were deleted.
-        skipped: how many were looked at and left where they are.
-        cancelled: whether it was stopped before it was through.
-        held: how many somebody else held all the while, so that they were not looked at; None if
-            somebody did and how many is unknown. 0 where the limit was reached without them.
+        discarded: number of deleted messages.
+        skipped: number of messages that were looked at and left in place.
+        cancelled: whether it was stopped before the end.
+        held: number of messages that another consumer held the whole time, so that they were not
+            looked at; None if this number is unknown. 0 if the limit was reached without them.
     """
 
     discarded: int
@@ -146,12 +149,13 @@ class DiscardReport:
 
 @dataclass(frozen=True, slots=True)
 class RequeueProgress:
-    """How far a requeue is.
+    """Progress of a requeue.
 
     Args:
-        total: the messages that were in the queue when it began.
-        looked_at: how many it has taken a look at.
-        requeued: how many are confirmed in their main queue; of a discard, how many were deleted.
+        total: number of messages in the queue at the start.
+        looked_at: number of messages looked at so far.
+        requeued: number of messages confirmed in their main queue; for a discard, number of deleted
+            messages.
     """
 
     total: int
@@ -160,32 +164,33 @@ class RequeueProgress:
 
 
 class LookStage(StrEnum):
-    """What a look at a failed queue does now."""
+    """Stage of a look at a failed queue."""
 
     WAITING = "waiting"
     LOOKING = "looking"
     READING = "reading"
-    """Of a file, or of what an earlier look has found: nothing is held."""
+    """Reading a file or the result of an earlier look: nothing is held."""
     RETURNING = "returning"
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class LookProgress:
-    """How far a look at a failed queue is.
+    """Progress of a look at a failed queue.
 
     Args:
-        stage: what it does now: it waits until nobody else holds messages of the queue, looks, or
-            returns what it holds; or it reads what is kept elsewhere.
-        total: the messages that were in the queue when nobody else held any of them; 0 while that
-            is waited for.
-        wanted: how many of them it looks at.
-        looked_at: how many it has looked at.
-        held: how many it holds now.
-        missing: how many it can't see because somebody else holds them; None for an unknown number.
-        holder: who is waited for, as far as the broker tells.
-        returns: how often the queue takes a message back before the broker deletes it, of which a
-            look uses up one; None for any number.
+        stage: whether it waits until no other consumer holds messages of the queue, looks, returns
+            the messages that it holds, or reads data kept elsewhere.
+        total: number of messages in the queue once no other consumer held any; 0 while it waits for
+            that.
+        wanted: number of messages to look at.
+        looked_at: number of messages looked at so far.
+        held: number of messages that it holds now.
+        missing: number of messages it can't see because another consumer holds them; None if
+            unknown.
+        holder: who it is waiting for, if the broker says.
+        returns: how often a message can return to the queue before the broker deletes it, of which
+            a look uses one; None for no limit.
     """
 
     stage: LookStage

@@ -1,5 +1,4 @@
-"""Subscribers that go together, apart from a broker: what routers and apps of both shells have in
-common."""
+"""Groups of subscribers, independent of a broker: the base of routers and apps of both shells."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,8 @@ class Route(NamedTuple, Generic[AnySubscriber]):
 
     Args:
         subscriber: the subscriber.
-        given: the names of the options that the program has chosen for it.
-        places: the app and the routers that it is in, the outermost first.
+        given: names of the options that the program has set for it.
+        places: the app and routers that contain it, the outermost first.
     """
 
     subscriber: AnySubscriber
@@ -29,16 +28,16 @@ class Route(NamedTuple, Generic[AnySubscriber]):
 
     @property
     def queue(self) -> str:
-        """Its queue."""
+        """The subscriber's queue."""
         return self.subscriber.subscription.queue
 
     def options(self) -> ConsumeOptions:
-        """How its queue is consumed, with what is around it."""
+        """Return the options for consuming its queue, with the middleware and hooks around it."""
         return surrounded(self.subscriber._options, [*self.places, self.subscriber])
 
 
 class RouterBase(MiddlewareRegistry, Generic[AnySubscriber]):
-    """Subscribers of one shell, and what is around all of them."""
+    """Subscribers of one shell, with the middleware and hooks around all of them."""
 
     _subscriber: ClassVar[type[SubscriberBase]]
 
@@ -46,15 +45,15 @@ class RouterBase(MiddlewareRegistry, Generic[AnySubscriber]):
         self, exchange: str | ExchangeFamily = "master", **defaults: Unpack[SubscriberOptions]
     ) -> None:
         """Args:
-        exchange: the main exchange of its subscribers, or a whole family.
-        defaults: options of its subscribers, as `subscriber` takes them, where these name no
-            others.
+            exchange: the main exchange of its subscribers, or an exchange family.
+            defaults: default options for its subscribers; the same as those of `subscriber`, which
+                override them.
 
         Raises:
-            ConfigurationError: one of these can't be.
+            ConfigurationError: an argument is invalid.
         """
         self._exchange = family_of(exchange)
-        for name, value in defaults.items():  # each alone: a subscriber may choose what fits it
+        for name, value in defaults.items():  # one by one: a subscriber may override some
             self._subscriber._check_option(name, value)
         self._defaults = defaults
         self._own: list[tuple[AnySubscriber, frozenset[str]]] = []
@@ -68,7 +67,7 @@ class RouterBase(MiddlewareRegistry, Generic[AnySubscriber]):
         exchange: str | ExchangeFamily | None = None,
         **options: Unpack[SubscriberOptions],
     ) -> AnySubscriber:
-        """Make a subscriber; as a decorator, of the function that is to be its handler.
+        """Make a subscriber, which can be used as a decorator of its handler.
 
             @app.subscriber("ucenter@user", "user.*")
             def on_user(user: UserCreated) -> None: ...
@@ -76,12 +75,12 @@ class RouterBase(MiddlewareRegistry, Generic[AnySubscriber]):
         Args:
             queue: the queue, by convention `service@subscription`.
             routing_keys: binding patterns (`user.*`, `order.#`).
-            exchange: the main exchange, or a whole family, where it is not the router's.
-            options: as follows, with what holds where neither this call nor the app or the router
-                names one:
+            exchange: the main exchange, or an exchange family, if it is not the router's.
+            options: the following, each with the default used if neither this call nor the app or
+                router names one:
 
         Raises:
-            ConfigurationError: an argument can't be, or another subscriber has this queue.
+            ConfigurationError: an argument is invalid, or another subscriber has this queue.
         """
         chosen: SubscriberOptions = {**self._defaults, **options}
         if any(queue == one.subscription.queue for one, _ in self._own):
@@ -92,10 +91,10 @@ class RouterBase(MiddlewareRegistry, Generic[AnySubscriber]):
         return made  # type: ignore[return-value]
 
     def include(self, router: "RouterBase[AnySubscriber]") -> Self:
-        """Takes a router's subscribers in; returns itself.
+        """Add a router's subscribers; return self.
 
         Raises:
-            ConfigurationError: it is of the other shell, or in there already.
+            ConfigurationError: the router is of the other shell, or already included.
         """
         if not isinstance(router, RouterBase) or router._subscriber is not self._subscriber:
             raise ConfigurationError(
@@ -129,7 +128,7 @@ class RouterBase(MiddlewareRegistry, Generic[AnySubscriber]):
 
 
 def _with_options(doc: str | None) -> str | None:
-    """Put the options of subscribers where a text speaks of them."""
+    """Insert the options of subscribers into a docstring that refers to them."""
     if doc is None:  # python -OO
         return None
     before, mark, after = inspect.cleandoc(doc).partition("names one:\n")
@@ -142,10 +141,10 @@ RouterBase.subscriber.__doc__ = _with_options(RouterBase.subscriber.__doc__)
 def chosen_routes(
     routes: Sequence[Route[AnySubscriber]], only: Sequence[str] | None
 ) -> list[Route[AnySubscriber]]:
-    """The subscribers of these queues, or all; each checked that it could start.
+    """Return the subscribers of these queues, or all; check that each could start.
 
     Raises:
-        ConfigurationError: a queue has no subscriber, or two, or a subscriber no handler.
+        ConfigurationError: a queue has no subscriber or two, or a subscriber has no handler.
     """
     queues = [route.queue for route in routes]
     for queue in queues:

@@ -1,11 +1,11 @@
-"""Histograms that are kept here and not in OpenTelemetry's SDK, which takes nine microseconds for
-each value, and whose API has no histogram to be observed.
+"""Histograms kept outside OpenTelemetry's SDK, which takes nine microseconds per value and whose
+API has no observable histogram.
 
-The specification has metric producers for that, and the SDK for Python has none yet. Source:
-https://opentelemetry.io/docs/specs/otel/metrics/sdk/#metricproducer, and
-https://github.com/open-telemetry/opentelemetry-python/issues/4768. So this puts itself between a
-provider and its readers. What that takes of the SDK is in this file alone; where it has changed,
-the SDK is told each value, as of any instrument.
+The specification provides metric producers for this, but the SDK for Python does not have them yet.
+Source: https://opentelemetry.io/docs/specs/otel/metrics/sdk/#metricproducer, and
+https://github.com/open-telemetry/opentelemetry-python/issues/4768. So this module puts itself
+between a provider and its readers. Only this file depends on internals of the SDK; if they have
+changed, values are recorded one by one, as for any instrument.
 """
 
 import logging
@@ -26,7 +26,7 @@ logger = logging.getLogger("redrive")
 
 
 class Collected(NamedTuple):
-    """A histogram as it is now: each of its series by its attributes."""
+    """A snapshot of a histogram: its series, each with its attributes."""
 
     name: str
     unit: str
@@ -40,10 +40,10 @@ def feed(
     instruments: Iterable[object],
     collected: Callable[[], Iterable[Collected]],
 ) -> bool:
-    """Has the readers of a provider collect these histograms, too, and returns whether they do.
+    """Make the readers of a provider collect these histograms too; return whether they do.
 
-    They don't where the provider is not the SDK's, or where it has to see each value: if a view is
-    about one of these instruments, or a reader wants differences or another kind of histogram.
+    They don't if the provider is not the SDK's, or if it must see each value: when a view applies
+    to one of these instruments, or a reader wants deltas or another kind of histogram.
     """
     try:
         from opentelemetry.sdk.metrics import MeterProvider
@@ -54,7 +54,7 @@ def feed(
     try:
         return _feed(provider, list(instruments), collected)
     except (AttributeError, KeyError, ImportError, TypeError) as error:
-        logger.debug("OpenTelemetry's SDK is told each duration: %r", error)
+        logger.debug("recording each duration in OpenTelemetry's SDK instead: %r", error)
         return False
 
 
@@ -74,7 +74,7 @@ def _feed(
     def collect_more(reader: "MetricReader", *arguments: Any, **named: Any) -> "MetricsData | None":
         data: MetricsData | None = collect(reader, *arguments, **named)
         if not _takes_sums(reader):
-            return data  # it was added later
+            return data  # the reader was added later
         metrics = [metric for one in collected() if (metric := _metric(one, began)) is not None]
         return _merged(data, scope, metrics, settings.resource) if metrics else data
 
@@ -85,8 +85,7 @@ def _feed(
 
 
 def _takes_sums(reader: Any) -> bool:
-    """Whether a reader wants of a histogram the sums since its beginning, by the bounds that the
-    instrument has."""
+    """Check whether a reader wants cumulative histograms with the instrument's own bounds."""
     from opentelemetry.sdk.metrics import Histogram
     from opentelemetry.sdk.metrics.export import AggregationTemporality
     from opentelemetry.sdk.metrics.view import DefaultAggregation
@@ -140,7 +139,7 @@ def _merged(
     metrics: list["Metric"],
     resource: "Resource",
 ) -> "MetricsData":
-    """What a provider has collected, and these metrics of a scope."""
+    """Return the data that a provider has collected, with these metrics added to a scope."""
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
 
     found = list(data.resource_metrics) if data is not None else []

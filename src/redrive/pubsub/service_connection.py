@@ -1,9 +1,10 @@
-"""A connection that a service has already, for redrive to connect as it does.
+"""Address and login from a connection that a service already has.
 
-redrive opens connections of its own beside it. aio-pika reads whatever arrives on one of its own by
-a codec that changes header values and raises at texts that are not UTF-8: a message that somebody
-else published would take the service's connection down. And RabbitMQ holds publishers back by
-connection, so that those who share one with consumers hold these back, too.
+redrive uses these to open connections of its own. On its own connections, aio-pika decodes
+everything that arrives with a codec that changes header values and raises on text that is not
+UTF-8: one message published by anybody else could close the service's connection. And RabbitMQ
+throttles publishers by connection, so publishers would throttle consumers on the same connection
+too.
 
 Source: aiormq 6.9.0 and 7.2.4; https://www.rabbitmq.com/docs/connections
 """
@@ -17,7 +18,7 @@ from redrive.pubsub.url import BrokerURL, Endpoint, default_port
 
 
 class ServiceConnection(Protocol):
-    """What is used of aio-pika's AbstractConnection; besides, it has a `url`."""
+    """The part of aio-pika's AbstractConnection that is used; it also has a `url`."""
 
     @property
     def kwargs(self) -> Mapping[str, object]:
@@ -26,15 +27,16 @@ class ServiceConnection(Protocol):
 
 
 Address: TypeAlias = str | BrokerURL | ServiceConnection
-"""Where a broker is: a URL, as text or parsed, or a connection of aio-pika's that knows."""
+"""A broker's address: a URL, as text or parsed, or an aio-pika connection."""
 
 _TLS_OPTIONS = {"cafile": "cacertfile", "certfile": "certfile", "keyfile": "keyfile"}
-"""What aiormq calls the files of certificates, and what RabbitMQ does."""
+"""aiormq's names for the certificate files, with RabbitMQ's names."""
 _UNKNOWN_HERE = ("capath", "cadata")
 
 
 def broker_of(address: Address) -> tuple[BrokerURL, ssl.SSLContext | None]:
-    """Where a broker is, with the login; and the TLS context that a connection was made with."""
+    """Return a broker's address and login, and the TLS context of a connection that was made with
+    one."""
     if isinstance(address, BrokerURL):
         return address, None
     url: Any = getattr(address, "url", None)
@@ -45,12 +47,12 @@ def broker_of(address: Address) -> tuple[BrokerURL, ssl.SSLContext | None]:
 
 
 def _parsed(url: Any) -> BrokerURL:
-    """The address in a yarl.URL, with the options that aiormq has."""
+    """Return the address from a yarl.URL with aiormq's options."""
     options = url.query
     for name in _UNKNOWN_HERE:
         if name in options:
             raise ConfigurationError(
-                f"the connection has the TLS option {name}, which redrive has not",
+                f"the connection has the TLS option {name}, which redrive does not support",
                 "Give the certificates as ssl_context, too.",
             )
     tls = url.scheme == "amqps"

@@ -1,7 +1,7 @@
-"""One connection that several subscribers share, each with channels of its own: what breaks a
-channel hurts the subscriber it belongs to, and no other.
+"""One connection shared by several subscribers, each with its own channels: an error that closes a
+channel affects only its subscriber.
 
-The same for both shells: it uses whatever link keeps the connection.
+Shared by both shells; it works with any link.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger("redrive")
 class SharedLink:
     """Keeps one connection open for its branches, and ends with the last of them.
 
-    The first branches are made and started before it is; others may join later.
+    The first branches join before it starts; others may join later.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class SharedLink:
         self.access = access
         self._finished = finished
         self.blocked: str | None = None
-        """Why the broker takes no messages now; None when it does."""
+        """Why the broker accepts no messages now; None if it does."""
         self.link = keep(self)
         self.wire: Wire | None = None
         """The connection; None while there is none."""
         self.preparations = _Preparations(access.name)
         self._branches: list[LinkBranch] = []
         self._lock = threading.Lock()
-        """Held where branches come and go."""
+        """Held while branches are added or removed."""
         self._has_started = self._is_closing = False
 
     def start(self) -> None:
-        """Begins to connect."""
+        """Start connecting."""
         self._has_started = True
         self.link.start()
 
@@ -55,7 +55,7 @@ class SharedLink:
         return bool(self._branches)
 
     def join(self, branch: "LinkBranch") -> bool:
-        """Has a branch use the connection, from any thread; False where it ends."""
+        """Add a branch, from any thread; return False if the connection is ending."""
         with self._lock:
             if self._is_closing:
                 return False
@@ -65,7 +65,8 @@ class SharedLink:
         return True
 
     def left(self, branch: "LinkBranch", *, aborted: bool) -> None:
-        """A branch has ended; the connection ends with the last one, and as that one did."""
+        """Remove a branch that has ended; after the last one, close or abort the connection as that
+        one did."""
         with self._lock:
             self._branches.remove(branch)
             if self._branches:
@@ -79,7 +80,7 @@ class SharedLink:
     # --- on the connection's thread: the link -----------------------------------------------------
 
     def connected(self, connection: Wire) -> None:
-        """The connection is open."""
+        """Start the branches on an open connection."""
         self.wire = connection
         self.blocked = None
         connection.on_blocked(self._on_blocked, self._on_unblocked)
@@ -87,18 +88,18 @@ class SharedLink:
             branch.up()
 
     def disconnected(self, error: RedriveError) -> None:
-        """The connection is lost; it comes back."""
+        """Pass the loss of the connection to the branches; the link reconnects."""
         self.wire = None
         for branch in list(self._branches):
             branch.down(error)
 
     def gave_up(self, error: RedriveError) -> None:
-        """There is no connection."""
+        """Tell the branches that there will be no connection."""
         for branch in list(self._branches):
             branch.listener.gave_up(error)
 
     def ended(self) -> None:
-        """There will be no connection any more."""
+        """End all branches after the link has ended for good."""
         with self._lock:
             self._is_closing = True
         self.wire = None
@@ -118,7 +119,7 @@ class SharedLink:
 
 
 class LinkBranch:
-    """A subscriber's share in a connection: to its listener, a link of its own."""
+    """A subscriber's share in a connection; to its listener, it looks like a separate link."""
 
     def __init__(
         self,
@@ -144,44 +145,44 @@ class LinkBranch:
         return self._shared.access.url.address
 
     def start(self) -> None:
-        """Takes part in the connection."""
+        """Join the connection."""
         self.join()
 
     def join(self) -> bool:
-        """Takes part in the connection, from any thread; False where that ends."""
+        """Join the connection, from any thread; return False if it is ending."""
         self._persistence.began()
         return self._shared.join(self)
 
     def on_io_thread(self) -> bool:
-        """Tell whether the caller runs on the connection's thread."""
+        """Check whether the caller runs on the connection's thread."""
         return self._shared.link.on_io_thread()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Runs `function` on the connection's thread, soon. After the end nothing runs."""
+        """Run `function` on the connection's thread soon; not at all after the end."""
         self._shared.link.call(lambda: None if self._ended else function())
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Runs `function` on the connection's thread in so many seconds. Only from there."""
+        """Run `function` on the connection's thread after `seconds`. Only from that thread."""
         self._shared.link.call_later(seconds, lambda: None if self._ended else function())
 
     def reconnect(self, reason: str) -> None:
-        """Closes the channels; new ones are opened. Only from the connection's thread."""
+        """Close the channels, and open new ones. Only from the connection's thread."""
         logger.warning("closing channels on %s to start over: %s", self.address, reason)
         self.call(lambda: self._start_over(reason))
 
     def close(self) -> None:
-        """Closes the channels and ends; what is being prepared is waited for, and a broker that
-        does not answer is left."""
+        """Close the channels and end, once the broker has closed them and any preparation is done;
+        at the latest after `CLOSING_TIME`."""
         self.call(self._close)
 
     def abort(self) -> None:
-        """Leaves at once."""
+        """Leave at once."""
         self.call(self._abort)
 
     # --- on the connection's thread ---------------------------------------------------------------
 
     def up(self) -> None:
-        """The connection is open."""
+        """Prepare, then open the branch, now that the connection is open."""
         if self._closing:
             return
         if self._prepare is None:
@@ -194,7 +195,7 @@ class LinkBranch:
             )
 
     def down(self, error: RedriveError) -> None:
-        """The connection is lost."""
+        """React to the loss of the connection."""
         wire, self._wire = self._wire, None
         if wire is not None:
             wire.leave()
@@ -203,17 +204,17 @@ class LinkBranch:
             self.end()
 
     def blocked(self, reason: str) -> None:
-        """The broker takes no messages."""
+        """Pass on that the broker accepts no messages."""
         if self._wire is not None:
             self._wire.blocked(reason)
 
     def unblocked(self) -> None:
-        """The broker takes messages again."""
+        """Pass on that the broker accepts messages again."""
         if self._wire is not None:
             self._wire.unblocked()
 
     def end(self) -> None:
-        """Nothing comes any more."""
+        """End the branch, and tell the listener."""
         if self._ended:
             return
         self._ended = self._closing = True
@@ -224,7 +225,8 @@ class LinkBranch:
         self.listener.ended()
 
     def _prepare_unless_closed(self) -> None:
-        """Runs on the thread of preparations, perhaps long after it was asked for."""
+        """Run the preparation on its thread, unless the branch has been closed while this was
+        waiting."""
         if self._prepare is not None and not self._closing:
             self._prepare()
 
@@ -254,7 +256,7 @@ class LinkBranch:
     def _open(self) -> None:
         connection = self._shared.wire
         if connection is None or self._wire is not None:
-            return  # lost meanwhile: it begins anew with the next
+            return  # lost meanwhile: the next connection starts it again
         self._persistence.connected()
         self._wire = _BranchWire(connection, self._shared)
         self.listener.connected(self._wire)
@@ -287,8 +289,8 @@ class LinkBranch:
 
 
 class _BranchWire:
-    """A connection as one branch sees it: with that branch's channels alone. Once the branch has
-    left, nothing passes."""
+    """A connection as one branch sees it: with only that branch's channels. Once the branch has
+    left, no events pass."""
 
     def __init__(self, connection: Wire, shared: SharedLink) -> None:
         self._connection = connection
@@ -309,16 +311,16 @@ class _BranchWire:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is."""
+        """Whether the connection is open and the branch has not left."""
         return not self._left and self._connection.is_open
 
     def write(self, data: bytes) -> None:
-        """Sends whole frames."""
+        """Send whole frames."""
         if not self._left:
             self._connection.write(data)
 
     def open_channel(self, events: ChannelEvents, opened: Callable[[Channel], None]) -> None:
-        """Opens a channel; its messages and confirms go to `events`."""
+        """Open a channel; its messages and confirms go to `events`."""
         if self._left:
             return
 
@@ -330,7 +332,8 @@ class _BranchWire:
             self._channels.append(channel)
             opened(channel)
 
-        # Not its messages, which are many: none comes of a channel that this has closed.
+        # Messages are not filtered, since there are many: a channel that was closed here delivers
+        # none.
         own = events._replace(
             closed=lambda code, text: None if self._left else events.closed(code, text),
             cancelled=lambda: None if self._left else events.cancelled(),
@@ -338,29 +341,29 @@ class _BranchWire:
         self._connection.open_channel(own, is_open)
 
     def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
-        """Has `blocked` called when the broker takes no messages, or takes none now, and
-        `unblocked` when it does again."""
+        """Call `blocked` when the broker stops accepting messages, or does not accept any now, and
+        `unblocked` when it accepts them again."""
         self._on_blocked.append((blocked, unblocked))
         if self._shared.blocked is not None:
             blocked(self._shared.blocked)
 
     def blocked(self, reason: str) -> None:
-        """The broker takes no messages."""
+        """Pass on that the broker accepts no messages."""
         for blocked, _ in self._on_blocked:
             blocked(reason)
 
     def unblocked(self) -> None:
-        """The broker takes messages again."""
+        """Pass on that the broker accepts messages again."""
         for _, unblocked in self._on_blocked:
             unblocked()
 
     def leave(self) -> None:
-        """Lets nothing pass any more."""
+        """Let no further events pass."""
         self._left = True
         self._on_blocked.clear()
 
     def close(self, done: Done) -> None:
-        """Closes the channels, and calls `done` once the broker has closed them all."""
+        """Close the channels, and call `done` once the broker has closed them all."""
         self.leave()
         closing = [one for one in self._channels if one.is_open]
         self._channels.clear()
@@ -379,8 +382,8 @@ class _BranchWire:
 
 
 class _Preparations:
-    """Runs what branches have to do before they begin, one after the other, on a thread that is
-    there as long as there is something to do: so all need one connection at a time."""
+    """Runs the preparations of branches one after the other, so that they need only one connection
+    at a time, on a thread that exists while there is work."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -391,7 +394,7 @@ class _Preparations:
         self._runs = False
 
     def add(self, prepare: Callable[[], None], done: Callable[[RedriveError | None], None]) -> None:
-        """Has `prepare` run, and `done` told what came in its way."""
+        """Run `prepare`, and call `done` with the error, or None."""
         with self._lock:
             self._waiting.append((prepare, done))
             if self._runs:
@@ -416,13 +419,13 @@ class _Preparations:
         except RedriveError as error:
             return error
         except BaseException as error:
-            # a defect of ours: whoever waits must hear of it
+            # a defect in redrive: the waiting branch must be told
             logger.exception("preparing a subscriber of %s failed", self._name)
             return BrokerUnavailable(
-                self._name, f"preparing failed: {error!r}", "This is a defect: please report it."
+                self._name, f"preparing failed: {error!r}", "This is a bug: please report it."
             )
         return None
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """Do nothing: nobody waits for this."""

@@ -1,4 +1,4 @@
-"""Bodies read as msgspec's structs, in a program that has them."""
+"""Reads bodies as msgspec structs, in programs that use msgspec."""
 
 import sys
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from redrive.pubsub.body import HasBody, unreadable
 
 
 def is_struct(annotation: object) -> bool:
-    """Whether it is a msgspec.Struct. Where nobody has imported msgspec, nothing is."""
+    """Check for a msgspec.Struct class, without importing msgspec."""
     msgspec = sys.modules.get("msgspec")
     if msgspec is None or not isinstance(annotation, type):
         return False
@@ -18,7 +18,7 @@ def is_struct(annotation: object) -> bool:
 
 
 def reader_of(annotation: object) -> Callable[[HasBody], object]:
-    """How to read a body as a struct; of PHP's envelope, what is in it."""
+    """Return a function that reads a body as a struct; for PHP's envelope, the value inside it."""
     msgspec: Any = sys.modules["msgspec"]
     decoder = msgspec.json.Decoder(annotation)
     convert = converter_of(annotation)
@@ -38,13 +38,13 @@ def reader_of(annotation: object) -> Callable[[HasBody], object]:
                 message.body,
                 message.properties,
             )
-        raise invalid  # with neither cause nor context: they may have the body
+        raise invalid  # raised without cause or context, which may contain the body
 
     return read
 
 
 def converter_of(annotation: object) -> Callable[[object], object]:
-    """How to make a struct of a value."""
+    """Return a function that converts a value to a struct."""
     msgspec: Any = sys.modules["msgspec"]
 
     def convert(value: object) -> object:
@@ -52,14 +52,14 @@ def converter_of(annotation: object) -> Callable[[object], object]:
             return msgspec.convert(value, annotation)
         except msgspec.ValidationError as error:
             invalid = _misfit(annotation, error)
-        raise invalid  # with neither cause nor context: they may have the body
+        raise invalid  # raised without cause or context, which may contain the body
 
     return convert
 
 
 def _misfit(annotation: object, error: Exception) -> InvalidMessage:
     problem, _, place = str(error).partition(" - at ")
-    problem = problem.partition(" '")[0]  # up to the value, which some of them quote
+    problem = problem.partition(" '")[0]  # cut before the value, which some messages quote
     return InvalidMessage(
         f"the body can't be read as {_name_of(annotation)}: {problem}{place and f' at {place}'}"
     )

@@ -1,4 +1,4 @@
-"""What both subscribers are told, and what they refuse."""
+"""Base of both subscribers: their arguments and their handlers."""
 
 import inspect
 import logging
@@ -47,8 +47,7 @@ PREFETCH_PER_HANDLER = 30
 
 
 class SubscriberOptions(TypedDict, total=False):
-    """What a subscriber can be told besides its queue, routing keys and exchange, as `Subscriber`
-    has it."""
+    """Options of a subscriber besides its queue, routing keys and exchange; see `Subscriber`."""
 
     retry: RetryPolicy | None
     queue_type: QueueType
@@ -71,7 +70,7 @@ class SubscriberOptions(TypedDict, total=False):
 
 
 class SubscriberBase(MiddlewareRegistry):
-    """The arguments of a subscriber, checked, and its handler."""
+    """Base of subscribers: checks arguments, and takes handlers."""
 
     _processing: Engine | None = None
 
@@ -104,56 +103,57 @@ class SubscriberBase(MiddlewareRegistry):
         decoders: Mapping[str, Decoder] | None = None,
     ) -> None:
         """Args:
-            url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or a
-                connection of aio-pika's, whose address, login and TLS settings are used; None for a
-                subscriber that an app is to run, which gives it its own.
+            url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or an aio-pika
+                connection, whose address, login and TLS settings are used; None for a subscriber
+                that an app runs, which uses the app's broker.
             queue: the queue, by convention `service@subscription`; at most 248 bytes.
             routing_keys: binding patterns (`user.*`, `order.#`).
-            exchange: the main exchange, or a whole family with suffixes of its own.
-            retry: the retry budget; None for that of `RetryPolicy()`, three retries, 30 seconds
-                apart.
-            queue_type: `quorum` or `classic`. Only quorum queues move a failed message safely while
+            exchange: the main exchange, or an exchange family with its own suffixes.
+            retry: the retry policy; None for `RetryPolicy()`, three retries, 30 seconds apart.
+            queue_type: `quorum` or `classic`. Only quorum queues move a failed message safely when
                 a node dies, and count crashes.
-            retry_via: how a failed attempt comes back: `dead-letter` and `republish` through a
-                retry queue, `broker` held back in the main queue by RabbitMQ itself, from 4.3 on.
-            concurrency: handlers that run at a time: each on a thread of its own, or each a task.
-            prefetch: unsettled deliveries the broker may send, thirty for each handler where none
-                is given. A message waits behind them all: prefetch × handler time must stay far
-                under the broker's consumer timeout of 30 minutes.
-            tags: which tags a message must have besides a routing key, as `vip || eu` or `a && (b
-                || c)`. The broker filters.
-            where: a function of a `Message` for what tags can't say: what it declines is acked, and
-                counted in `declined`.
-            broadcast: whether each instance gets every message, on a queue of its own that goes
-                when it goes. What fails there is logged, counted in `let_go`, and never retried or
-                set aside.
-            ordered: whether messages are handled strictly in their order: one instance at a time,
-                one message at a time, and a failing one holds up all behind it until it succeeds or
-                is set aside. Quorum queues only; no retry waits over 25 minutes.
-            max_failed: how many messages the failed queue takes. Over that it refuses: what fails
-                then stays unsettled in the main queue, which stands still once the prefetch is full
-                of it, until there is room again. None for any number.
+            retry_via: how a failed message is retried: with `dead-letter` and `republish` it waits
+                in a retry queue, with `broker` RabbitMQ, from 4.3 on, holds it back in the main
+                queue.
+            concurrency: handlers that run at a time, each on its own thread or in its own task.
+            prefetch: unsettled deliveries that the broker may send; by default thirty per handler.
+                A message waits for all those before it: prefetch × handler time must stay far below
+                the broker's consumer timeout of 30 minutes.
+            tags: which tags a message must have in addition to a routing key, such as `vip || eu`
+                or `a && (b || c)`. The broker filters.
+            where: a function of a `Message` for conditions that tags can't express: messages that
+                it declines are acked, and counted in `declined`.
+            broadcast: whether each instance gets every message, on its own queue, which is deleted
+                when the instance ends. Messages that fail there are logged, counted in `let_go`,
+                and never retried or set aside.
+            ordered: whether messages are handled strictly in order: one instance at a time, one
+                message at a time, and a failing message holds up all others until it succeeds or is
+                set aside. Quorum queues only; no retry may wait longer than 25 minutes.
+            max_failed: how many messages fit into the failed queue; None for no limit. A full queue
+                refuses more: failing messages then stay unsettled in the main queue, which stops
+                once they fill the prefetch, until there is room again.
             declare: whether to declare queue, exchanges and bindings when connecting; False for a
-                user without the right to.
-            handler_timeout: after how long a handler counts as failed. A task is cancelled; a
-                thread can't be ended, and another takes its place.
-            max_hung: at how many handlers that still run after `handler_timeout` the subscriber
-                takes no more messages, and is not healthy until some of them end.
+                user without permission to do so.
+            handler_timeout: how long a handler may run before it counts as failed. A task is
+                cancelled; a thread can't be stopped, so another takes its place.
+            max_hung: how many handlers may still be running after `handler_timeout` before the
+                subscriber takes no more messages, and is not healthy until some of them end.
             grace: how long `stop` lets running handlers finish.
-            patience: how long a broker that does not answer is waited for at the start. Once
-                connected, it is waited for for ever.
-            connection_name: what the broker's management page shows.
-            credentials: asked for user and password at each connection, in place of the URL's.
-            ssl_context: an ssl.SSLContext, or a function that makes one at each connection, in
-                place of the URL's certificate files.
-            log_tracebacks: whether the log has the traceback of each attempt that fails, and not
-                only its error.
-            decoders: what reads bodies that are not JSON: by content type, a function of the body
-                (uncompressed) and its `Message` that gives a value, from which what the handler
-                asks for is validated. `decode_msgpack` and `decode_protobuf` are ready ones.
+            patience: how long to wait at startup for a broker that does not answer. Once connected,
+                it reconnects for as long as it takes.
+            connection_name: the name shown on the broker's management page.
+            credentials: called for user and password at each connection, instead of using those in
+                the URL.
+            ssl_context: an ssl.SSLContext, or a function that makes one at each connection;
+                replaces the certificate files in the URL.
+            log_tracebacks: whether to log the traceback of each failed attempt, not only its error.
+            decoders: functions that read bodies that are not JSON, by content type: each gets the
+                body (decompressed) and its `Message`, and returns a value, which is validated as
+                the type that the handler asks for. `decode_msgpack` and `decode_protobuf` are
+                included.
 
         Raises:
-            ConfigurationError: an argument can't be.
+            ConfigurationError: an argument is invalid.
         """
         self.subscription = Subscription(
             f"{queue}@{uuid.uuid4().hex[:12]}" if broadcast else queue,
@@ -184,7 +184,7 @@ class SubscriberBase(MiddlewareRegistry):
             self._use_broker(url, credentials, ssl_context)
         elif credentials is not None or ssl_context is not None:
             raise ConfigurationError(
-                f"the subscriber of queue {queue!r} has no URL, and credentials or ssl_context",
+                f"the subscriber of queue {queue!r} has credentials or ssl_context, but no URL",
                 "Give them to the app that runs it.",
             )
         _whole("concurrency", concurrency, 1000)
@@ -203,7 +203,7 @@ class SubscriberBase(MiddlewareRegistry):
         )
         if ordered and (concurrency, self._options.prefetch) != (1, 1):
             raise ConfigurationError(
-                f"queue {queue!r} is to be ordered, with a concurrency of {concurrency} and a "
+                f"queue {queue!r} is ordered, but has a concurrency of {concurrency} and a "
                 f"prefetch of {self._options.prefetch}",
                 "Leave both out: an ordered queue is handled one message at a time.",
             )
@@ -218,7 +218,7 @@ class SubscriberBase(MiddlewareRegistry):
 
     @classmethod
     def _check_option(cls, name: str, value: object) -> None:
-        """Raise ConfigurationError where no subscriber can have this value of an option."""
+        """Raise ConfigurationError if this value of an option is invalid for every subscriber."""
         if name == "handler_timeout":
             if value is not None:
                 seconds_of(cast("Duration", value))
@@ -231,14 +231,15 @@ class SubscriberBase(MiddlewareRegistry):
         credentials: Credentials | None = None,
         ssl_context: ContextSource | None = None,
     ) -> None:
-        """Has it connect to this broker from its next start on; arguments as at its making."""
+        """Use this broker from the next start on; the arguments are those of `__init__`."""
         self._make_connector(url, self._name, credentials, ssl_context)
         self.access.tags = self._tags
         self.access.policies = self._policies
 
     @property
     def _policies(self) -> dict[str, str]:
-        """Its retry policy in words, by its queue; empty where nothing is ever retried."""
+        """Description of the retry policy, by queue; empty for a broadcast subscription, which
+        never retries."""
         subscription = self.subscription
         return {} if subscription.broadcast else {subscription.queue: str(subscription.retry)}
 
@@ -249,12 +250,12 @@ class SubscriberBase(MiddlewareRegistry):
         credentials: Credentials | None,
         ssl_context: ContextSource | None,
     ) -> None:
-        """Makes the shell's connector."""
+        """Make the shell's connector."""
         raise NotImplementedError
 
     @property
     def access(self) -> BrokerAccess:
-        """The broker, and who logs in there.
+        """The broker, and the login there.
 
         Raises:
             ConfigurationError: it has no broker yet.
@@ -264,27 +265,27 @@ class SubscriberBase(MiddlewareRegistry):
     def _no_broker_yet(self) -> ConfigurationError:
         return ConfigurationError(
             f"the subscriber of queue {self.subscription.queue!r} has no broker",
-            "Run the app that it is of; or give it a URL.",
+            "Run the app that it belongs to, or give it a URL.",
         )
 
     @property
     def hung(self) -> int:
-        """How many handlers still run now though `handler_timeout` is over."""
+        """Number of handlers that are still running after `handler_timeout`."""
         return 0 if self._processing is None else self._processing.late
 
     @property
     def is_stuck(self) -> bool:
-        """Whether that are `max_hung`, so that it takes no more messages."""
+        """Whether `hung` has reached `max_hung`, so that it takes no more messages."""
         return self._processing is not None and self._processing.is_stuck
 
     @property
     def declined(self) -> int:
-        """How many messages `where` has declined, since the subscriber was made."""
+        """Number of messages that `where` has declined, since the subscriber was made."""
         return self._dropped.declined
 
     @property
     def let_go(self) -> int:
-        """How many broadcast messages have failed, since the subscriber was made."""
+        """Number of broadcast messages that have failed, since the subscriber was made."""
         return self._dropped.let_go
 
     @overload
@@ -300,23 +301,26 @@ class SubscriberBase(MiddlewareRegistry):
     def handler(self: AsyncShell, key: str, /) -> Callable[[_AsyncHandler], _AsyncHandler]: ...
 
     def handler(self, what: _Handler | str, /) -> _Handler | Callable[[_Handler], _Handler]:
-        """Makes a function a handler; a decorator, `@subscriber.handler` for one that gets every
-        message, and `@subscriber.handler("user.created")` for one of several: for the messages
-        with this routing key, or whose key matches this pattern.
+        """Make a function a handler; a decorator.
+
+        Use `@subscriber.handler` for a handler that gets every message, and
+        `@subscriber.handler("user.created")` for one of several, which gets the messages with this
+        routing key, or whose key matches this pattern.
 
         Its parameters are filled by their annotations: `Message` is the message,
-        `Annotated[Session, Depends(session)]` what the function gives, and the one that is left the
-        body, as a pydantic model, a dataclass, `dict`, `str`, `bytes`, …
+        `Annotated[Session, Depends(session)]` the result of that function, and the remaining
+        parameter is the body, as a pydantic model, a dataclass, `dict`, `str`, `bytes`, …
 
         A message goes to the handler with exactly its key, else to the first whose pattern matches
-        it, else to the one without a key. Several without a key each ask for a pydantic model, told
-        apart by a field such as `kind: Literal["created"]`. A message that no handler is for is
-        set aside.
+        it, else to the one without a key. If several have no key, each asks for a pydantic model,
+        told apart by a field such as `kind: Literal["created"]`. A message without a handler is set
+        aside.
 
         Raises:
-            ConfigurationError: it is async where this runs plain functions, or the reverse; it is a
-                generator function; it has a parameter that nothing fills, or asks for what a body
-                can't be read as; another is for the same messages.
+            ConfigurationError: the function is async in a subscriber that runs plain functions, or
+                the reverse; it is a generator function; nothing fills one of its parameters, or
+                bodies can't be read as the type it asks for; another handler gets the same
+                messages.
         """
         if isinstance(what, str):
             return lambda function: self._take_handler(function, what)
@@ -329,7 +333,8 @@ class SubscriberBase(MiddlewareRegistry):
     def __call__(self: AsyncShell, function: _AsyncHandler, /) -> _AsyncHandler: ...
 
     def __call__(self, function: _Handler, /) -> _Handler:
-        """Makes a function its handler, as `handler` does: a subscriber is a decorator."""
+        """Make a function the handler, as `handler` does, so that a subscriber can be used as a
+        decorator."""
         return self._take_handler(function, None)
 
     def _take_handler(self, function: _Handler, key: str | None) -> _Handler:
@@ -338,7 +343,7 @@ class SubscriberBase(MiddlewareRegistry):
         return function
 
     def _check_has_handler(self) -> None:
-        """Raises ConfigurationError where there is no handler."""
+        """Raise ConfigurationError if there is no handler."""
         if not self._handlers:
             raise ConfigurationError(
                 f"queue {self.subscription.queue!r} has no handler",
@@ -349,13 +354,13 @@ class SubscriberBase(MiddlewareRegistry):
         self._check_has_handler()
         if not stopped:
             raise ConfigurationError(
-                f"the subscriber of queue {self.subscription.queue!r} runs already",
+                f"the subscriber of queue {self.subscription.queue!r} is already running",
                 "Stop it first.",
             )
 
     @property
     def _whereabouts(self) -> str:
-        """Its broker and its queue, for `repr`."""
+        """The broker and the queue, for `repr`."""
         try:
             broker = self.access.url.address
         except ConfigurationError:
@@ -363,8 +368,8 @@ class SubscriberBase(MiddlewareRegistry):
         return f"{broker} queue={self.subscription.queue!r}"
 
     def _warn_of_long_waits(self, seconds: float | None) -> None:
-        """Warns where the last of the prefetched messages waits for long, if a handler takes so
-        many seconds."""
+        """Warn if the last of the prefetched messages may wait too long, if each handler takes
+        `seconds`."""
         if seconds is None:
             return
         wait = longest_stay(self.subscription, self._options, seconds)
@@ -390,8 +395,8 @@ def _whole(name: str, value: int, most: int) -> int:
 
 
 def options_in_words(indent: str) -> str:
-    """Describe each of the `SubscriberOptions` with its default, in the words of a subscriber's own
-    arguments; for a docstring, in lines that begin with `indent`."""
+    """Return a description of each of the `SubscriberOptions` with its default, taken from the
+    docstring of `SubscriberBase.__init__`; for a docstring, with each line indented by `indent`."""
     arguments = inspect.signature(SubscriberBase.__init__).parameters
     told = inspect.getdoc(SubscriberBase.__init__) or ""
     return "\n".join(

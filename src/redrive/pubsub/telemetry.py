@@ -1,11 +1,11 @@
-"""Metrics and traces, by OpenTelemetry's API: which SDK takes them, and where to, is the program's
-choice.
+"""Metrics and traces through OpenTelemetry's API; the program chooses the SDK and where the data
+goes.
 
     redrive.instrument()     # after the program has set its providers; needs redrive[metrics]
 
-Until then nothing is measured, and nothing is paid. One trace goes through all that happens to a
-message: its publisher puts the context into the headers, where every move keeps it. Names are those
-of OpenTelemetry's conventions for messaging, and `redrive.…` where there is none. Source:
+Until then nothing is measured, at no cost. One trace covers everything that happens to a message:
+its publisher puts the trace context into the headers, where every move keeps it. Names follow
+OpenTelemetry's conventions for messaging, or begin with `redrive.` where these have none. Source:
 https://opentelemetry.io/docs/specs/semconv/messaging/
 """
 
@@ -59,15 +59,15 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _Headers = Mapping[str, FieldValue]
 _PROVIDER_EVERY = 0.1
-"""Seconds after which it is asked again for a provider of spans, which takes a microsecond."""
+"""Seconds between checks for a tracer provider; each takes a microsecond."""
 
 
-class Publication(NamedTuple):
-    """A publish on its way.
+class PublishSpan(NamedTuple):
+    """A publish in progress.
 
     Args:
-        headers: the user's, and the trace's context where there is one.
-        ended: to be called when it is confirmed, with None, or when it is not, with why.
+        headers: the user's headers, plus the trace context if there is one.
+        ended: called with None once it is confirmed, or with the error if it is not.
     """
 
     headers: _Headers | None
@@ -75,19 +75,19 @@ class Publication(NamedTuple):
 
 
 def _unwatched(_: RedriveError | None) -> None:
-    """Nobody watches."""
+    """Ignore the result of a publish when nothing is measured."""
 
 
 class Telemetry:
-    """Measures and traces what the shells tell it.
+    """Records metrics and traces of the events that the shells report.
 
     Args:
-        meter_provider: where metrics go; the global one where none is given.
-        tracer_provider: where traces go; the global one where none is given.
-        sampling: the share of messages that are traced of those that belong to no trace yet.
+        meter_provider: where metrics go; by default the global provider.
+        tracer_provider: where traces go; by default the global provider.
+        sampling: the share of messages to trace, among those that are not part of a trace yet.
 
     Raises:
-        ConfigurationError: OpenTelemetry is not installed, or the share is none.
+        ConfigurationError: OpenTelemetry is not installed, or `sampling` is out of range.
     """
 
     def __init__(
@@ -111,9 +111,10 @@ class Telemetry:
         self._context = context
         self._has_tracer = tracer_provider is not None
         self._without_context = b""
-        """The headers of a message that belongs to no trace: most of a queue's are alike."""
+        """Encoded headers of the last message without a trace; most messages of a queue have the
+        same."""
         self._asked_again_at = 0.0
-        """When it is asked again whether there is a provider by now, by `perf_counter`."""
+        """When to check again for a tracer provider, by `perf_counter`."""
         self._propagate = propagate
         self._sampling = sampling
         self._context_fields = frozenset(propagate.get_global_textmap().fields)
@@ -121,10 +122,10 @@ class Telemetry:
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
         self._instruments = instruments_of(meter_provider or metrics.get_meter_provider())
 
-    def publishing(self, exchange: str, headers: _Headers | None) -> "Publication":
-        """Begins to watch a publish."""
+    def publishing(self, exchange: str, headers: _Headers | None) -> "PublishSpan":
+        """Start measuring a publish."""
         if self._is_untraced():
-            return Publication(headers, partial(_count_sent, self._instruments, exchange))
+            return PublishSpan(headers, partial(_count_sent, self._instruments, exchange))
         span = self._tracer.start_span(
             f"send {exchange}",
             kind=self._trace.SpanKind.PRODUCER,
@@ -139,7 +140,7 @@ class Telemetry:
                 span.set_status(self._trace.StatusCode.ERROR, redact(str(error)))
             span.end()
 
-        return Publication({**(headers or {}), **context}, ended)
+        return PublishSpan({**(headers or {}), **context}, ended)
 
     def watched(
         self,
@@ -147,7 +148,8 @@ class Telemetry:
         headers: _Headers | None,
         settled: Callable[[_T, RedriveError | None], None],
     ) -> tuple[_Headers | None, Callable[[_T, RedriveError | None], None]]:
-        """Watches one publish of many: the headers to send, and what to call when it is settled."""
+        """Start measuring one publish of a batch; return the headers to send, and the callback for
+        its result."""
         if self._is_untraced():
             return headers, _Counted(self._instruments, exchange, settled)
         publication = self.publishing(exchange, headers)
@@ -159,7 +161,8 @@ class Telemetry:
         return publication.headers, settle
 
     def begun(self, queue: str, delivery: Delivery) -> "Watch":
-        """An attempt begins, on this thread and in this context; `ended` is told of its end."""
+        """Start measuring an attempt, on this thread and in this context; pass the result to
+        `ended`."""
         shard = self._instruments.tally.own.shard
         count, times = shard.attempts.get(queue) or self._instruments.attempts_of(queue)
         count.value += 1
@@ -167,21 +170,22 @@ class Telemetry:
             times.sort_in()
         span = None
         began = perf_counter()
-        # In two steps, since most attempts are in no trace, and a call takes a tenth of all this.
+        # Checked inline first, since most attempts have no trace, and a call would take a tenth of
+        # all this.
         if self._has_tracer or (began > self._asked_again_at and self._makes_spans()):
             span = self._span_of(queue, delivery)
             if span is not None:
-                began = perf_counter()  # without what it took to begin it
+                began = perf_counter()  # exclude the time to start the span
         return self, queue, times, span, began
 
     def _span_of(self, queue: str, delivery: Delivery) -> "_Span | None":
-        """The span of an attempt, which has begun; None where it is in no trace."""
+        """Start the span of an attempt; return None if the attempt is not traced."""
         carries_context = self._carries_context(delivery)
         if not carries_context and not self._begins_a_trace():
             return None
         span = self._tracer.start_span(
             f"process {queue}",
-            # What runs around is no parent: a subscriber may have been started in a trace.
+            # The current span is not the parent: a subscriber may have been started inside a trace.
             context=self._context_of(delivery) if carries_context else self._context.Context(),
             kind=self._trace.SpanKind.CONSUMER,
             attributes={**PROCESS, "messaging.destination.name": queue, **_about(delivery)},
@@ -189,11 +193,11 @@ class Telemetry:
         return span, self._context.attach(self._trace.set_span_in_context(span))
 
     def ended(self, watch: "Watch", error: BaseException | None) -> None:
-        """An attempt has ended.
+        """End an attempt.
 
         Args:
-            watch: what its beginning gave.
-            error: what the handler has raised.
+            watch: the result of `begun`.
+            error: what the handler raised, or None.
         """
         _, queue, times, span, began = watch
         seconds = perf_counter() - began
@@ -211,7 +215,7 @@ class Telemetry:
             its.end()
 
     def handled(self, queue: str, deliveries: Sequence[Delivery | None]) -> None:
-        """The handler has returned for these, and they are acknowledged together."""
+        """Record messages whose handler has returned, and which are acked together."""
         instruments = self._instruments
         shard = instruments.tally.own.shard
         count, times = shard.ends.get(queue) or instruments.ends_of(queue)
@@ -223,7 +227,7 @@ class Telemetry:
                 instruments.tell(CRITICAL_TIME, seconds, queue, HANDLED_OUTCOME)
 
     def settled(self, queue: str, delivery: Delivery | None, verdict: Verdict) -> None:
-        """A verdict was carried out."""
+        """Record a verdict that was carried out."""
         instruments = self._instruments
         settlement = verdict.settlement
         match settlement:
@@ -258,7 +262,7 @@ class Telemetry:
             self._instruments.record(CRITICAL_TIME, seconds, queue, outcome)
 
     def redriven(self, queue: str, delivery: Delivery) -> None:
-        """A failed message is back in its main queue."""
+        """Record that a failed message is back in its main queue."""
         self._instruments.add(REDRIVEN, queue)
         self._note(
             f"redrive {queue}",
@@ -267,7 +271,7 @@ class Telemetry:
         )
 
     def _note(self, name: str, delivery: Delivery, attributes: dict[str, str]) -> None:
-        """A moment in the trace of a message, if it belongs to one."""
+        """Add an instant span to the trace of a message, if it has one."""
         if self._sampling < 1 and not self._carries_context(delivery):
             return
         self._tracer.start_span(
@@ -275,19 +279,19 @@ class Telemetry:
         ).end()
 
     def _is_untraced(self) -> bool:
-        """Whether what is published now neither belongs to a trace nor begins one."""
+        """Check whether a message published now neither belongs to a trace nor starts one."""
         return not self._begins_a_trace() and not self._belongs_to_trace_here()
 
     def _begins_a_trace(self) -> bool:
-        """Whether a message that belongs to no trace begins one, by chance; none does before there
-        is a provider that makes spans."""
+        """Decide at random whether a message without a trace starts one; never while no provider
+        makes spans."""
         sampling = self._sampling
         if sampling < 1 and (not sampling or random() >= sampling):
             return False
         return self._makes_spans()
 
     def _makes_spans(self) -> bool:
-        """Whether there is a provider that makes spans by now."""
+        """Check whether a provider makes spans by now."""
         if self._has_tracer:
             return True
         now = perf_counter()
@@ -301,26 +305,26 @@ class Telemetry:
         return self._has_tracer
 
     def _belongs_to_trace_here(self) -> bool:
-        """Whether what is published now goes on with a trace, sampled or not."""
-        # Most have no context at all, and to be told that costs a third.
+        """Check whether a message published now continues a trace, sampled or not."""
+        # Most callers have no context at all, and checking that first saves two thirds of the time.
         return (
             bool(self._context.get_current())
             and self._trace.get_current_span().get_span_context().is_valid
         )
 
     def _carries_context(self, delivery: Delivery) -> bool:
-        """Whether a message says that it belongs to a trace, sampled or not."""
+        """Check whether a message belongs to a trace, sampled or not."""
         headers = delivery.properties.headers
         encoded = headers.encode()
         if encoded == self._without_context:
             return False
         data = encoded.lower()
         for name in self._context_bytes:
-            if data.find(name) >= 0:  # `in` tries bytes as a number first, which takes longer
+            if data.find(name) >= 0:  # `in` would first try bytes as a number, which is slower
                 fields = self._context_fields
                 return any(name.lower() in fields for name, _ in headers.raw_fields())
         self._without_context = encoded
-        return False  # as of most, whose headers need not be read for it
+        return False  # true of most messages; saves parsing their headers
 
     def _context_of(self, delivery: Delivery) -> "Context":
         table = delivery.properties.headers
@@ -332,7 +336,7 @@ class Telemetry:
     def _mark(self, span: "Span", error: BaseException) -> None:
         if (
             span.is_recording()
-        ):  # its record_exception would show secrets, and fails where the error has no text
+        ):  # not record_exception, which would show secrets, and fails if the error has no text
             report = report_of(error)
             attributes = {
                 "exception.type": report.type,
@@ -344,10 +348,10 @@ class Telemetry:
 
 
 class _Counted(Generic[_T]):
-    """Counts a publish of many once it is settled.
+    """Counts one publish of a batch once it is settled.
 
-    A function in its place would be five objects that Python looks through for garbage, again and
-    again while they are in flight: that took more time than all else that is measured.
+    A closure would be five objects that Python's garbage collector scans again and again while
+    messages are in flight, which took more time than all other measuring.
     """
 
     __slots__ = ("_exchange", "_instruments", "_settled")
@@ -363,7 +367,7 @@ class _Counted(Generic[_T]):
         self._settled = settled
 
     def __call__(self, outgoing: _T, error: RedriveError | None) -> None:
-        """It is settled."""
+        """Count the publish, and pass on its result."""
         _count_sent(self._instruments, self._exchange, error)
         self._settled(outgoing, error)
 
@@ -373,16 +377,15 @@ def _count_sent(instruments: Instruments, exchange: str, error: RedriveError | N
 
 
 def _since_published(deliveries: Iterable[Delivery | None]) -> list[float]:
-    """Seconds since messages were published, without those that do not say when that was, or were
-    requeued by a person since."""
+    """Return the seconds since messages were published, except for those without a timestamp, and
+    those that someone has requeued."""
     now = time()
     found: list[float] = []
     for delivery in deliveries:
         if delivery is None:
             continue
         properties = delivery.properties
-        # What was requeued comes with the queue's name at the end of its key, as hardly any other
-        # does.
+        # The routing key of a requeued message ends with the queue's name, unlike nearly any other.
         if delivery.routing_key.endswith(delivery.queue) and COUNT in properties.headers:
             continue
         seconds = seconds_since(properties.timestamp, now)
@@ -398,14 +401,14 @@ def _about(delivery: Delivery) -> dict[str, str]:
 
 
 _Span = tuple["Span", "Token[Context]"]
-"""The span of an attempt, and what was the current one before."""
+"""The span of an attempt, and the token that restores the previous context."""
 Watch = tuple[Telemetry, str, Distribution, _Span | None, float]
-"""An attempt that runs: what watches it, its queue, what is known of the time that others took, its
-span and when it began. A tuple, since one is made of each attempt and a class takes five times as
-long."""
+"""A running attempt: the telemetry that measures it, its queue, the distribution of durations, its
+span, and its start time. A tuple, because one is made for each attempt and a class takes five times
+as long."""
 
 active: Telemetry | None = None
-"""What measures and traces; None where nothing does."""
+"""The active telemetry; None if nothing is measured."""
 
 
 def instrument(
@@ -414,42 +417,42 @@ def instrument(
     *,
     sampling: float = 1.0,
 ) -> None:
-    """Begins to measure and to trace, for every publisher and subscriber of this process.
+    """Start metrics and traces, for every publisher and subscriber of this process.
 
     Args:
-        meter_provider: where metrics go; the global one where none is given.
-        tracer_provider: where traces go; the global one where none is given.
-        sampling: the share, from 0 to 1, of messages that are traced of those that belong to no
-            trace yet. It is decided before anything is done for a span; what the provider's own
-            sampler decides comes on top. A message that comes with a context keeps to it.
+        meter_provider: where metrics go; by default the global provider.
+        tracer_provider: where traces go; by default the global provider.
+        sampling: the share, from 0 to 1, of messages to trace among those that are not part of a
+            trace yet. It is decided before any work for a span is done; the provider's own sampler
+            is applied in addition. A message that carries a trace context continues that trace.
 
     Raises:
-        ConfigurationError: OpenTelemetry is not installed, or the share is none.
+        ConfigurationError: OpenTelemetry is not installed, or `sampling` is out of range.
     """
     global active
     active = Telemetry(meter_provider, tracer_provider, sampling)
 
 
 def uninstrument() -> None:
-    """Ends what `instrument` has begun."""
+    """Stop what `instrument` has started."""
     global active
     active = None
 
 
 def begun(queue: str, delivery: Delivery) -> Watch | None:
-    """An attempt begins, which is watched where anything is."""
+    """Start measuring an attempt; return None if nothing is measured."""
     return None if active is None else active.begun(queue, delivery)
 
 
 def ended(watch: Watch | None, error: BaseException | None) -> None:
-    """The attempt has ended, with what its handler has raised; on the thread and in the context
-    that it began in."""
+    """End an attempt with the error that its handler raised, or None. Must run on the thread and in
+    the context in which it began."""
     if watch is not None:
         watch[0].ended(watch, error)
 
 
-def publishing(exchange: str, headers: _Headers | None) -> Publication:
-    """Begins to watch a publish, where anything is watched."""
+def publishing(exchange: str, headers: _Headers | None) -> PublishSpan:
+    """Start measuring a publish, if anything is measured."""
     return (
-        Publication(headers, _unwatched) if active is None else active.publishing(exchange, headers)
+        PublishSpan(headers, _unwatched) if active is None else active.publishing(exchange, headers)
     )

@@ -1,8 +1,8 @@
-"""Counts and times that each thread keeps for itself without a lock, and that are summed up when
-metrics are collected.
+"""Counts and times that each thread keeps for itself without a lock, to be summed when metrics are
+collected.
 
-A metrics library takes six microseconds for an increment and nine for a time: of some for each
-message, a service has little time left for the message.
+A metrics library takes six microseconds for an increment and nine for a time: with several of these
+per message, a service would have little time left for the message.
 """
 
 import math
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from operator import add, sub
 
 AT_A_TIME = 512
-"""Values that are sorted into their buckets together."""
+"""Values that are sorted into buckets together."""
 Series = tuple[str, str, str]
-"""What is counted or timed together: the instrument's name, the queue or exchange, and what else
-tells one count from another, such as the type of an error; empty for nothing."""
+"""Key of a count or distribution: the instrument's name, the queue or exchange, and a detail such
+as the type of an error; empty for none."""
 
 
 class Count:
@@ -30,13 +30,13 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What is known of values.
+    """Summary of a set of values.
 
     Args:
-        buckets: how many fell between which bounds.
-        total: their sum.
-        least: the least of them.
-        most: the greatest of them.
+        buckets: number of values in each bucket.
+        total: sum of the values.
+        least: the smallest value.
+        most: the largest value.
     """
 
     buckets: tuple[int, ...]
@@ -46,11 +46,11 @@ class Sums:
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """Number of values."""
         return sum(self.buckets)
 
     def plus(self, other: "Sums") -> "Sums":
-        """What is known of these and other values, of the same bounds."""
+        """Return the summary of these and other values, with the same bounds."""
         return Sums(
             tuple(map(add, self.buckets, other.buckets)),
             self.total + other.total,
@@ -60,11 +60,11 @@ class Sums:
 
 
 class Distribution:
-    """How many values fell between which bounds, and their sum.
+    """Number of values in each bucket, and their sum.
 
-    To find a value's bucket takes longer than all else that is done with it, so values are sorted
-    in many at a time: `note` is a list's own `append`, and whoever calls it calls `sort_in` for
-    each few hundred of them.
+    Finding a value's bucket takes longer than everything else done with it, so values are sorted in
+    batches: `note` is a list's own `append`, and its callers must call `sort_in` after every few
+    hundred values.
     """
 
     __slots__ = ("_known", "bounds", "note")
@@ -74,29 +74,29 @@ class Distribution:
         self._begin(Sums((0,) * (len(bounds) + 1)))
 
     def add(self, value: float) -> None:
-        """Adds a value."""
+        """Add a value."""
         self.add_all((value,))
 
     def add_all(self, values: Iterable[float]) -> None:
-        """Adds some values."""
+        """Add some values."""
         noted = self._known[1]
         noted.extend(values)
         if len(noted) >= AT_A_TIME:
             self.sort_in()
 
     def sort_in(self) -> None:
-        """Finds the buckets of the values that were noted."""
+        """Sort the noted values into buckets."""
         self._begin(self.sums)
 
     def merge(self, other: "Distribution") -> None:
-        """Adds what another one of the same bounds has now."""
+        """Add the current values of another distribution with the same bounds."""
         self._begin(self.sums.plus(other.sums))
 
     @property
     def sums(self) -> Sums:
-        """What is known of its values."""
+        """Summary of its values."""
         sums, values = self._known
-        values = sorted(values)  # a copy: its thread adds to it meanwhile
+        values = sorted(values)  # a copy, since its thread may add to it meanwhile
         if not values:
             return sums
         below = [0, *(bisect_right(values, bound) for bound in self.bounds), len(values)]
@@ -105,13 +105,13 @@ class Distribution:
 
     def _begin(self, sums: Sums) -> None:
         values: list[float] = []
-        # Both at once: what another thread reads meanwhile has each value once.
+        # Replaced together, so that another thread that reads them meanwhile sees each value once.
         self._known = (sums, values)
         self.note = values.append
 
 
 class Shard:
-    """What one thread has counted and timed; no other thread writes to it."""
+    """Counts and times of one thread; no other thread writes to it."""
 
     __slots__ = ("attempts", "counts", "distributions", "ends")
 
@@ -119,28 +119,29 @@ class Shard:
         self.counts: dict[Series, Count] = {}
         self.distributions: dict[Series, Distribution] = {}
         self.attempts: dict[str, tuple[Count, Distribution]] = {}
-        """What each attempt adds to, found in one step by its queue."""
+        """The count and distribution that each attempt updates, by queue, so that one lookup finds
+        both."""
         self.ends: dict[str, tuple[Count, Distribution]] = {}
-        """The same of each message that is handled."""
+        """The same for each handled message."""
 
     def count(self, series: Series) -> Count:
-        """The count of a series."""
+        """Return the count of a series."""
         found = self.counts.get(series)
         if found is None:
             found = self.counts[series] = Count()
         return found
 
     def distribution(self, series: Series, bounds: Sequence[float]) -> Distribution:
-        """The distribution of a series, which has these bounds."""
+        """Return the distribution of a series with these bounds."""
         found = self.distributions.get(series)
         if found is None:
             found = self.distributions[series] = Distribution(bounds)
         return found
 
     def merge(self, other: "Shard") -> None:
-        """Adds what another one has now."""
-        # Copies: a dict that its thread adds to meanwhile can't be gone through. And times first:
-        # what was begun is then never less than what has ended.
+        """Add the current values of another shard."""
+        # Copied, since its thread may add to a dict during the iteration. Times come first, so that
+        # the number of attempts started is never below the number ended.
         for series, distribution in dict(other.distributions).items():
             self.distribution(series, distribution.bounds).merge(distribution)
         for series, count in dict(other.counts).items():
@@ -151,27 +152,28 @@ _MOST_SHARDS = 64
 
 
 class _Own(threading.local):
-    """The shard of the thread that asks."""
+    """The shard of the current thread."""
 
     def __init__(self, begin: Callable[[], Shard]) -> None:
         self.shard = begin()  # once in each thread
 
 
 class ThreadTally:
-    """A shard for each thread, and their sum.
+    """One shard per thread, and their sum.
 
-    `own.shard` is that of the thread that asks: no call, since it is asked for each message.
+    `own.shard` is the current thread's shard: an attribute rather than a call, since it is needed
+    for each message.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shards: list[tuple[threading.Thread, Shard]] = []
         self._ended = Shard()
-        """What threads have counted that have ended."""
+        """Sum of the shards of threads that have ended."""
         self.own = _Own(self._new)
 
     def total(self) -> Shard:
-        """What all threads have counted and timed."""
+        """Return the sum over all threads."""
         total = Shard()
         with self._lock:
             total.merge(self._ended)

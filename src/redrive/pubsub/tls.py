@@ -1,4 +1,4 @@
-"""TLS: whom a connection trusts, which certificate it shows, and what a failure of it means."""
+"""TLS: whom a connection trusts, which certificate it presents, and what its errors mean."""
 
 import logging
 import re
@@ -11,11 +11,11 @@ from redrive.errors import ConfigurationError
 logger = logging.getLogger("redrive")
 
 ContextSource = ssl.SSLContext | Callable[[], ssl.SSLContext]
-"""A TLS context of the caller's own, or what makes one; a function is asked at each connection."""
+"""The caller's own TLS context, or a function that returns one and is called at each connection."""
 
 FILE_OPTIONS = ("cacertfile", "certfile", "keyfile")
 OPTIONS = (*FILE_OPTIONS, "verify")
-"""The options of a URL that make a TLS context, as RabbitMQ names them."""
+"""Options of a URL that configure TLS, with RabbitMQ's names."""
 
 _VERIFY = ("verify_peer", "verify_none")
 _OWN_CONTEXT = "Give an ssl.SSLContext that has it loaded: ssl_context=."
@@ -73,10 +73,9 @@ class Failure(NamedTuple):
     """Why TLS failed.
 
     Args:
-        reason: what was found, to follow a colon.
+        reason: what was found, worded to follow a colon.
         remedy: what to do about it.
-        code: OpenSSL's code of what is wrong with the other side's certificate; 0 where it is
-            something else.
+        code: OpenSSL's code for the problem with the peer's certificate; 0 if it is something else.
     """
 
     reason: str
@@ -85,7 +84,7 @@ class Failure(NamedTuple):
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Refuses TLS options of a URL that can't be meant."""
+    """Refuse invalid TLS options of a URL."""
     verify = options.get("verify", _VERIFY[0])
     if verify not in _VERIFY:
         raise ConfigurationError(
@@ -99,8 +98,8 @@ def check_options(options: Mapping[str, str]) -> None:
 
 
 def tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
-    """The TLS settings that options of a URL ask for, from the files as they are now. Without a CA,
-    what the system trusts is trusted."""
+    """Return the TLS settings for the options of a URL, from the current files. Without a CA, the
+    system's CAs are trusted."""
     check_options(options)
     for option in FILE_OPTIONS:
         if option in options:
@@ -136,7 +135,7 @@ def _load_client_certificate(context: ssl.SSLContext, certificate: str, key: str
     where = f"the keyfile {key!r}" if key is not None else f"the certfile {certificate!r}"
 
     def refuse() -> NoReturn:
-        # Without this OpenSSL asks at the terminal.
+        # Without this, OpenSSL would prompt on the terminal.
         raise ConfigurationError(
             f"the private key in {where} is encrypted, and a URL has no place for its password",
             _OWN_CONTEXT,
@@ -147,7 +146,7 @@ def _load_client_certificate(context: ssl.SSLContext, certificate: str, key: str
     except (OSError, ssl.SSLError) as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             problem = (
-                f"the private key in {where} is not the one of the certificate in {certificate!r}"
+                f"the private key in {where} does not belong to the certificate in {certificate!r}"
             )
         elif not _holds_a_key(key if key is not None else certificate):
             problem = f"{where} holds no private key"
@@ -168,11 +167,11 @@ def _holds_a_key(path: str) -> bool:
 
 
 def warn_of_no_check(where: str, options: Mapping[str, str]) -> None:
-    """Logs a warning, once, where nobody's certificate is checked."""
+    """Log a warning, once, if certificates are not checked."""
     if options.get("verify") == "verify_none":
         warn_once(
-            f"{where}: verify=verify_none, so whoever answers there is believed, and may read "
-            "everything"
+            f"{where}: verify=verify_none, so no certificate is checked: whoever answers there "
+            "can read everything"
         )
 
 
@@ -180,14 +179,14 @@ _warned: set[str] = set()
 
 
 def warn_once(text: str) -> None:
-    """Logs a warning the first time that this process has it to say."""
+    """Log a warning, but only the first time in this process."""
     if text not in _warned:
         _warned.add(text)
         logger.warning("%s", text)
 
 
 def failure_of(error: ssl.SSLError) -> Failure:
-    """What a TLS error means."""
+    """Explain a TLS error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         found = error.verify_message.rstrip(".") if error.verify_message else str(error)
         return Failure(
@@ -196,12 +195,12 @@ def failure_of(error: ssl.SSLError) -> Failure:
             error.verify_code,
         )
     if isinstance(error, ssl.SSLEOFError):
-        return Failure("it ended the TLS connection without a word", _NO_TLS)
+        return Failure("it closed the TLS connection without an answer", _NO_TLS)
     return failure_of_text(str(error)) or Failure(f"TLS failed ({error.reason or error})", _NO_TLS)
 
 
 def failure_of_text(text: str) -> Failure | None:
-    """What a TLS error that only its text is left of means; None where it is none, or but says that
+    """Explain a TLS error of which only the text is left; None if it is not one, or only says that
     the connection has ended."""
     found = _REASON.search(text)
     if found is None or found[1] == _END:

@@ -1,4 +1,4 @@
-"""Where the broker is and how to reach it: the URL that every part of redrive takes.
+"""The broker's address: the URL that every part of redrive takes.
 
     amqp://user:password@host:5672/virtual-host?heartbeat=30
     amqps://user:password@host1,host2:5671/?cacertfile=/etc/ca.pem
@@ -21,12 +21,13 @@ from redrive.pubsub import tls
 from redrive.topology.durations import Duration, duration_of
 
 Credentials = Callable[[], tuple[str, str] | tuple[str, str, datetime]]
-"""Gives the user name and the password, and where these expire the aware datetime at which they do.
-Asked at each connection, so that rotated ones are picked up, and before they expire."""
+"""Returns the user name and the password, and, if they expire, the aware datetime at which they do.
+Called at each connection, so that rotated credentials are picked up, and again before they
+expire."""
 
 
 class Login(NamedTuple):
-    """What a connection logs in with, and until when that counts; None for ever."""
+    """The login of a connection, and when it expires; None for never."""
 
     username: str
     password: str
@@ -49,18 +50,19 @@ _ENCODE = (
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 AuthMechanism = Literal["plain", "external"]
-"""How a connection says who it is: by user and password, or by its client certificate."""
+"""How a connection authenticates: by user and password, or by its client certificate."""
 
 
 _MARK, _TAGS, _POLICIES = "redrive", "redrive_tags", "redrive_policies"
 
 _MOST_OF_POLICIES = 2000
-"""Bytes of what a connection tells of its policies: it is told in one frame, of which 4096
-bytes are sure to be taken before the size is agreed. Source: AMQP 0-9-1, `frame-min-size`."""
+"""Limit in bytes on the policies in a connection's properties. These are sent in one frame before
+the frame size is negotiated, when only 4096 bytes are guaranteed to be accepted. Source: AMQP
+0-9-1, `frame-min-size`."""
 
 
 def default_port(*, tls: bool) -> int:
-    """The port of a broker that names none."""
+    """Return the port of a broker whose address has none."""
     return _PORTS["amqps" if tls else "amqp"]
 
 
@@ -69,9 +71,9 @@ def client_properties(
     tags: str | dict[str, str] | None = None,
     policies: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, FieldValue]:
-    """What a connection of ours tells the broker about itself: its name, whose it is, the tags that
-    its subscriber asks for, or of several those of each queue, and in words the retry policy of
-    each queue, if there is room for all of them."""
+    """Return the client properties of a redrive connection: its name, a mark, the tag expression of
+    its subscriber (or of each queue, if there are several), and the description of each queue's
+    retry policy, if there is room for all of them."""
     mine: dict[str, FieldValue] = {"connection_name": name, _MARK: "yes"}
     if tags is not None:
         mine[_TAGS] = tags if isinstance(tags, str) else {**tags}
@@ -81,15 +83,16 @@ def client_properties(
 
 
 def policy_of(properties: Mapping[str, object], queue: str) -> str | None:
-    """The retry policy, in words, that a connection of ours tells of a queue."""
+    """Return the description of a queue's retry policy from the properties of a redrive
+    connection."""
     policies = properties.get(_POLICIES)
     policy = policies.get(queue) if isinstance(policies, Mapping) else None
     return policy if isinstance(policy, str) else None
 
 
 def tags_of(properties: Mapping[str, object], queue: str) -> str:
-    """The tags that a queue's subscriber on a connection of ours asks for; empty where it asks for
-    none."""
+    """Return the tag expression of a queue's subscriber from the properties of a redrive
+    connection; empty if it has none."""
     tags = properties.get(_TAGS)
     if isinstance(tags, Mapping):
         tags = tags.get(queue)
@@ -97,15 +100,15 @@ def tags_of(properties: Mapping[str, object], queue: str) -> str:
 
 
 def is_ours(properties: Mapping[str, object]) -> bool:
-    """Whether a connection that told the broker this is redrive's."""
+    """Check whether client properties are those of a redrive connection."""
     return _MARK in properties
 
 
 def seconds_of(time: Duration) -> float:
-    """How many seconds are to be waited."""
+    """Return a duration in seconds."""
     seconds = duration_of(time, "the time to wait").total_seconds()
     if seconds < 0:
-        raise ConfigurationError(f"the time to wait is {time!r}", "Give none below zero.")
+        raise ConfigurationError(f"the time to wait is {time!r}", "Give zero or more.")
     return seconds
 
 
@@ -125,17 +128,17 @@ class BrokerURL:
     """A broker's address. Printing it never shows the password.
 
     Args:
-        endpoints: the hosts that are tried in turn.
+        endpoints: the hosts to try in turn.
         username: the user.
         password: the password.
         virtual_host: the virtual host.
         tls: whether the connection is encrypted.
-        heartbeat: seconds between heartbeats, or None for the broker's own suggestion.
+        heartbeat: seconds between heartbeats, or None for the broker's suggestion.
         connection_timeout: seconds that connecting to one host may take.
-        tls_options: `cacertfile`, `certfile`, `keyfile`, `verify`, `server_name_indication`, as
-            RabbitMQ names them.
-        auth_mechanism: `plain`, or `external` for a login by client certificate, which has neither
-            user nor password.
+        tls_options: `cacertfile`, `certfile`, `keyfile`, `verify`, `server_name_indication`, with
+            RabbitMQ's names.
+        auth_mechanism: `plain`, or `external` for login by client certificate, without user and
+            password.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -150,18 +153,17 @@ class BrokerURL:
 
     @classmethod
     def parse(cls, url: str) -> "BrokerURL":
-        """The address in a URL."""
+        """Parse a URL."""
         scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
         if not separator or scheme not in _PORTS:
-            # Of what is no URL nothing is shown but its scheme: a password may stand anywhere in
-            # it.
+            # Of an invalid URL, show only the scheme: a password may be anywhere in the rest.
             found = (
                 f"a URL with {scheme}://"
                 if separator and _SCHEME.fullmatch(scheme)
                 else "what was given"
             )
             raise ConfigurationError(
-                f"{found} is no address of a broker: it does not begin with amqp:// or amqps://",
+                f"{found} is not a broker address: it does not begin with amqp:// or amqps://",
                 _EXAMPLE,
             )
         rest, _, query = rest.partition("?")
@@ -169,7 +171,7 @@ class BrokerURL:
         check_unambiguous("the URL", path, query)
         userinfo, at, hosts = authority.rpartition("@")
         username, colon, password = userinfo.partition(":")
-        # Without an @, what looks like a port or a query may be a password whose end is missing.
+        # Without an @, what looks like a port or a query may be part of a password.
         may_show = bool(at) or ":" not in authority
         endpoints = tuple(
             _endpoint(host, _PORTS[scheme], may_show=may_show) for host in hosts.split(",")
@@ -192,15 +194,14 @@ class BrokerURL:
 
     @property
     def address(self) -> str:
-        """The address in words for people, without the password; without a user where none is
-        known."""
+        """The address for display, without the password, and without a user if none is known."""
         hosts = ",".join(map(str, self.endpoints))
         scheme = "amqps" if self.tls else "amqp"
         user = f"{quote(self.username, safe='')}@" if self.username else ""
         return f"{scheme}://{user}{hosts}/{quote(self.virtual_host, safe='')}"
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS settings, from the files as they are now, or None without TLS."""
+        """Return the TLS settings, from the current files, or None without TLS."""
         return tls.tls_context(dict(self.tls_options)) if self.tls else None
 
     def __str__(self) -> str:
@@ -208,7 +209,7 @@ class BrokerURL:
 
 
 def url_with_login(url: str, username: str, password: str) -> str:
-    """The same address for another user, who logs in with a password."""
+    """Return the same address for another user, with a password."""
     BrokerURL.parse(url)
     scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
@@ -220,25 +221,23 @@ def url_with_login(url: str, username: str, password: str) -> str:
 
 
 def check_unambiguous(what: str, *after_the_host: str) -> None:
-    """Refuses a URL, called `what`, whose password may have been cut off by a `/` or `?` in it: the
-    `@` that ends it comes later, then."""
+    """Refuse a URL, called `what` in the error, whose password may have been cut off at a `/` or
+    `?` in it, so that the `@` comes after that."""
     if any("@" in part for part in after_the_host):
         raise ConfigurationError(
-            f"{what} has an @ after its first / or ?, so it can't be told where its password ends",
+            f"{what} has an @ after its first / or ?, so it is unclear where its password ends",
             _ENCODE,
         )
 
 
 def options_of(query: str, known: Sequence[str], *, may_show: bool = True) -> dict[str, str]:
-    """The options in a URL's query, each of which is known."""
+    """Return the options in a URL's query; unknown ones are refused."""
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name not in known:
-            named = (
-                f"the parameter {name!r}, which is none" if may_show else "a parameter that is none"
-            )
+            named = f"the parameter {name!r}, which" if may_show else "a parameter that"
             raise ConfigurationError(
-                f"the URL has {named} that redrive knows", f"Known are {', '.join(known)}."
+                f"the URL has {named} redrive does not know", f"Known are {', '.join(known)}."
             )
     return options
 
@@ -305,7 +304,7 @@ def _endpoint(text: str, default_port: int, *, may_show: bool) -> Endpoint:
                 f"the URL has the port {port!r}", "Give a number from 1 to 65535."
             )
         raise ConfigurationError(
-            "the URL has a port that is no number from 1 to 65535, and no @",
+            "the URL has a port that is not a number from 1 to 65535, and no @",
             "If it is a password, an @ and the host must follow it: amqp://user:password@host.",
         )
     return Endpoint(unquote(host), int(port) if port else default_port)

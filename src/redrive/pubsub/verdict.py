@@ -1,5 +1,4 @@
-"""What a shell does with a message: the pure decision, told the time, the host and a new
-identity."""
+"""Verdicts: calls the pure decision functions with the time, the host and new ids."""
 
 import random
 import socket
@@ -41,8 +40,8 @@ from redrive.topology.rewrite import ErrorReport, MoveContext, Publish
 
 
 class Verdict(NamedTuple):
-    """How a message is settled, what the shell does for it, what its handler failed with, and what
-    else its log line says."""
+    """How a message is settled, the step that does it, the error that its handler failed with, and
+    a note for its log line."""
 
     settlement: Settlement
     step: Step
@@ -63,32 +62,32 @@ class Decider:
         self._host = socket.gethostname()
 
     def arrival(self, delivery: Delivery) -> Handle | Verdict:
-        """Whether the handler runs."""
+        """Decide whether the handler runs."""
         decision = on_arrival(delivery, self._subscription)
         return decision if isinstance(decision, Handle) else self._routed(decision, delivery, None)
 
     def is_suspect(self, delivery: Delivery) -> bool:
-        """Whether its handler is to run alone in this process: who had it before may have died of
-        it."""
+        """Check whether its handler should run alone in this process, because the message may have
+        killed an earlier worker."""
         return isinstance(on_arrival(delivery, self._subscription), Handle) and is_suspect(
             delivery, self._subscription
         )
 
     @property
     def counts_what_is_returned(self) -> bool:
-        """Whether the broker counts what goes back to its queue without a verdict."""
+        """Whether the broker counts messages that return to their queue without a verdict."""
         return self._broker.counts_what_is_returned
 
     def step_aside(self, delivery: Delivery) -> Publish:
-        """The publish that takes a message to the end of its queue, with all that was counted."""
+        """Return the publish that moves a message to the end of its queue, with its counts."""
         return step_aside(delivery, self._subscription, self._frame_max)
 
     def success(self) -> Verdict:
-        """The handler returned."""
+        """Return the verdict for a handler that returned."""
         return _DONE
 
     def failure(self, delivery: Delivery, error: BaseException) -> Verdict:
-        """The handler, or reading its argument, raised."""
+        """Decide after the handler, or reading its argument, raised an error."""
         outcome = raised(error, datetime.now(UTC), self._subscription.retry)
         if outcome.after is not None:
             try:
@@ -98,26 +97,26 @@ class Decider:
         return self._verdict(delivery, outcome, lambda: traceback_of(error))
 
     def overdue(self, delivery: Delivery, seconds: float, stack: str) -> Verdict:
-        """The handler ran for longer than it may; `stack` is where it hangs."""
+        """Decide after a handler timed out; `stack` shows where it hangs."""
         outcome = raised(HandlerTimeout(seconds), datetime.now(UTC), self._subscription.retry)
         return self._verdict(delivery, outcome, lambda: stack)
 
     def without_ladder(self, delivery: Delivery, verdict: Verdict, why: str) -> Verdict | None:
-        """What to do where the delay ladder can't be had: the same retry, by the retry queue. None
-        for what needs no ladder."""
+        """Return a verdict for the same retry through the retry queue, for when the delay ladder is
+        not available; None if this verdict does not need the ladder."""
         postponed = verdict.settlement
         if not isinstance(postponed, RetryByLadder):
             return None
         instead = without_ladder(postponed, delivery, self._subscription, self._broker)
-        note = f"it was to wait {postponed.delay.total_seconds():g} s, which can't be had: {why}"
+        note = f"it can't wait {postponed.delay.total_seconds():g} s on the delay ladder: {why}"
         return self._routed(instead, delivery, verdict.error)._replace(note=note)
 
     def rejection(self, delivery: Delivery) -> RejectIt | ReturnIt | None:
-        """What has a message tried again without a publish; None where nothing does."""
+        """Return the step that retries a message without a publish; None if there is none."""
         return rejection(delivery, self._subscription, self._broker)
 
     def whereabouts(self, settlement: Settlement) -> str:
-        """Where the message is once the verdict was carried out."""
+        """Describe where a message is after a settlement."""
         return whereabouts(settlement, self._subscription)
 
     def _verdict(
@@ -141,7 +140,7 @@ class Decider:
         failure_id = ""
         if isinstance(settlement, MoveToFailed):
             error = settlement.error
-            failure_id = str(uuid.uuid4())  # a system call: only where it is written
+            failure_id = str(uuid.uuid4())  # a system call: only when it is needed
         circumstances = MoveContext(datetime.now(UTC), failure_id, self._host, self._frame_max)
         return Verdict(
             settlement, route(settlement, delivery, self._subscription, circumstances), error

@@ -1,5 +1,5 @@
-"""What both shells make of their client: a connection that gives and takes whole frames, and its
-channels."""
+"""The interface that both shells give to their client library: a connection that sends and receives
+whole frames, and its channels."""
 
 import logging
 from collections.abc import Callable
@@ -15,11 +15,11 @@ Done = Callable[[], None]
 
 
 HUNG = "redrive-hung"
-"""The argument of a consumer that says how many of its handlers run on though their time is up."""
+"""Consumer argument with the number of its handlers that are still running after their timeout."""
 
 
 class Channel(Protocol):
-    """A channel. The broker does what it is asked for in order; `done` is called once it has."""
+    """A channel. The broker processes requests in order; `done` is called after each."""
 
     @property
     def number(self) -> int:
@@ -27,14 +27,14 @@ class Channel(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is."""
+        """Whether it is open."""
 
     def confirm(self, done: Done) -> None:
-        """Has publishes confirmed."""
+        """Turn on confirms for publishes."""
 
     def limit(self, prefetch: int, done: Done | None = None) -> None:
-        """How many unsettled deliveries consumers that are begun from now on may have; 0 for any
-        number."""
+        """Set how many unsettled deliveries consumers started from now on may have; 0 for no
+        limit."""
 
     def consume(
         self,
@@ -46,21 +46,23 @@ class Channel(Protocol):
         timeout: int | None = None,
         hung: int | None = None,
     ) -> str:
-        """Begins to consume, with a priority among the queue's consumers where one is given, of a
-        stream from an offset on, or from `first`, and with so many milliseconds for which a
-        delivery may stay unsettled; it may tell how many handlers hang. Returns the consumer's
-        tag."""
+        """Start consuming; return the consumer's tag.
+
+        `priority` is relative to the queue's other consumers, `offset` is where to start in a
+        stream, as a number or `first`, `timeout` is how many milliseconds a delivery may stay
+        unsettled, and `hung` is the number of hanging handlers to report.
+        """
 
     def cancel(self, tag: str, done: Done) -> None:
-        """Ends a consumer."""
+        """End a consumer."""
 
     def close(self, done: Done) -> None:
-        """Ends the channel; what is unsettled on it goes back to its queue. Nothing comes of it
-        after this."""
+        """Close the channel; unsettled messages return to their queue. It delivers nothing after
+        this call."""
 
 
 class Wire(Protocol):
-    """A connection. All of it belongs to one thread."""
+    """A connection, to be used from one thread only."""
 
     @property
     def version(self) -> BrokerVersion:
@@ -72,24 +74,24 @@ class Wire(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is."""
+        """Whether it is open."""
 
     def write(self, data: bytes) -> None:
-        """Sends whole frames. On a connection that is closing they are dropped."""
+        """Send whole frames; they are dropped if the connection is closing."""
 
     def open_channel(self, events: ChannelEvents, opened: Callable[[Channel], None]) -> None:
-        """Opens a channel; its messages and confirms go to `events`."""
+        """Open a channel; its messages and confirms go to `events`."""
 
     def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
-        """Has `blocked` called with the broker's reason when it takes no messages for now, and
-        `unblocked` when it does again."""
+        """Call `blocked` with the broker's reason when it stops accepting messages, and `unblocked`
+        when it accepts them again."""
 
 
 def logged_block(
     blocked: Callable[[str], None], unblocked: Done
 ) -> tuple[Callable[[str], None], Done]:
-    """Does what these do, and says in the log once for a connection that its broker takes no
-    messages, however many use it."""
+    """Wrap these callbacks so that blocking is also logged, once per connection however many use
+    it."""
 
     def log_and_block(reason: str) -> None:
         logger.warning("the broker takes no messages: %s", in_one_line(reason))

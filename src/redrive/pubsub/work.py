@@ -1,5 +1,5 @@
-"""A delivery on its way through a subscriber, what runs its handler, and the count of what is
-neither retried nor set aside."""
+"""A delivery on its way through a subscriber, the options for consuming, and the interface of
+workers."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -22,14 +22,14 @@ from redrive.topology.policy import longest_wait_of
 
 _A_MINUTE = 60
 MAX_HUNG = 100
-"""How many handlers that were given up on may run on."""
+"""How many handlers may still be running after their timeout."""
 
 Where = Callable[[Message], bool]
-"""Says of a message whether it is handled."""
+"""Decides whether a message is handled."""
 
 
 class WorkItem:
-    """A delivery, and the consumer and decider of the connection that it came on."""
+    """A delivery, with the consumer and decider of its connection."""
 
     __slots__ = (
         "consumer",
@@ -54,15 +54,15 @@ class WorkItem:
         self.outgoing: Outgoing | None = None
         """The publish that moves it, until the broker has answered."""
         self.timed_out_after: float | None = None
-        """After how many seconds its handler was given up on; None where it was not."""
+        """The time limit in seconds if its handler timed out; else None."""
         self.held = 0.0
-        """Seconds for which its handler has kept the event loop from running anything else."""
+        """Seconds for which its handler has blocked the event loop."""
         self.step_began = 0.0
-        """When it has begun to do so now, by the monotonic clock."""
+        """When it last began to block the loop, by the monotonic clock."""
 
     @property
     def name(self) -> str:
-        """What a log line calls it."""
+        """Its name in log lines."""
         if self.delivery is None:
             return f"delivery {self.received.delivery_tag}"
         return in_one_line(
@@ -72,21 +72,22 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """How a queue is consumed.
+    """Options for consuming a queue.
 
     Args:
         concurrency: how many items the workers run at a time.
         prefetch: unsettled deliveries that the broker may send.
-        declares: whether the topology is declared when it connects.
-        handler_timeout: after how many seconds a handler counts as failed; None for never.
-        max_hung: at how many handlers that still run then no more messages are taken.
-        where: says of a message whether it is handled; what it declines is acked. None takes all.
-        grace: seconds that running handlers have to finish when it stops.
-        patience: how long a broker that does not answer is waited for at the start.
-        log_tracebacks: whether the log has the traceback of each failed attempt.
-        decoders: what reads a body, by its content type.
+        declares: whether the topology is declared on connecting.
+        handler_timeout: seconds after which a handler counts as failed; None for never.
+        max_hung: how many handlers may still be running after that before no more messages are
+            taken.
+        where: decides whether a message is handled; declined ones are acked. None accepts all.
+        grace: seconds that running handlers have to finish on stopping.
+        patience: how long to wait at startup for a broker that does not answer.
+        log_tracebacks: whether to log the traceback of each failed attempt.
+        decoders: functions that read bodies, by content type.
         middleware: what runs around each attempt, the outermost first.
-        on_give_up: told of each message that is being set aside.
+        on_give_up: called for each message that is being set aside.
     """
 
     concurrency: int
@@ -104,9 +105,9 @@ class ConsumeOptions:
 
 
 def longest_stay(subscription: Subscription, options: ConsumeOptions, seconds: float) -> float:
-    """How many seconds a message may stay unsettled where each handler takes so many."""
+    """Return how many seconds a message may stay unsettled if each handler takes `seconds`."""
     stay = seconds * options.prefetch / options.concurrency
-    if subscription.ordered:  # held by its handler, and then for its retry
+    if subscription.ordered:  # held while it is handled and until its retry
         stay += longest_wait_of(subscription.retry).total_seconds()
     return stay
 
@@ -114,8 +115,8 @@ def longest_stay(subscription: Subscription, options: ConsumeOptions, seconds: f
 def consumer_timeout(
     subscription: Subscription, options: ConsumeOptions, broker: BrokerVersion
 ) -> int | None:
-    """For how many milliseconds the broker is to let a message stay unsettled, where handlers may
-    take longer than it does by itself; None where its own time will do, or can't be changed."""
+    """Return how many milliseconds to ask the broker to let a message stay unsettled; None if the
+    broker's default is long enough, or can't be changed."""
     limit = options.handler_timeout
     if limit is None or not broker.has_a_consumer_timeout_for_each_consumer:
         return None
@@ -128,7 +129,8 @@ def consumer_timeout(
 
 
 class LossCounter:
-    """What a subscriber has neither retried nor set aside, since it was made."""
+    """Counts messages that a subscriber declined or dropped, which are neither retried nor set
+    aside."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -136,24 +138,27 @@ class LossCounter:
         self.let_go = 0
 
     def decline(self) -> None:
-        """A predicate has declined a message; from any thread."""
+        """Count a message that the predicate declined; from any thread."""
         with self._lock:
             self.declined += 1
 
 
 class Workers(Protocol):
-    """Runs items, so many at a time, in the order in which they come."""
+    """Runs items, a limited number at a time, in the order of arrival."""
 
     def put(self, item: WorkItem) -> None:
-        """Has an item done as soon as there is room."""
+        """Run an item as soon as there is room."""
 
     def drop_waiting(self) -> list[WorkItem]:
-        """Takes back the items that were not begun."""
+        """Remove and return the items that have not begun."""
 
     def abandon_overdue(self, seconds: float, every: float) -> list[tuple[WorkItem, str]]:
-        """Abandons items that run for longer than `seconds`, and makes room for others; returns
-        each with the stack that it hangs in. It is asked `every` so many seconds, or later where
-        an event loop is kept from running: that time counts for none but whoever keeps it."""
+        """Abandon items that have run for longer than `seconds`, and make room for others; return
+        each with the stack where it hangs.
+
+        Called `every` so many seconds, or later if a handler blocks the event loop: that time
+        counts only against the handler that blocks it.
+        """
 
     def stop(self) -> None:
-        """No item comes any more."""
+        """Stop: no more items will come."""

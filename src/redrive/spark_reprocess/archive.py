@@ -1,19 +1,19 @@
-"""The archive: what is where in it.
+"""The layout of an archive, and the files in it that describe runs.
 
-    redrive-archive.json                    what this folder is
-    messages/queue=<queue>/run=<run>/<session>-<n>-<rows>.parquet   what a task has drained
-    runs/<run>/run.json                     from which broker and queues, and how deep they were
-    runs/<run>/settled/<session>            every ack of this session is in
-    runs/<run>/drained.json                 nothing is left to drain, and how many rows there are
-    runs/<run>/choice.json                  what was chosen to be sent
+    redrive-archive.json                    marks the folder as an archive, with its format
+    messages/queue=<queue>/run=<run>/<session>-<n>-<rows>.parquet   messages drained by a task
+    runs/<run>/run.json                     the broker, the queues, and their depths
+    runs/<run>/settled/<session>            written once the broker has all acks of this session
+    runs/<run>/drained.json                 written once draining has ended, with the row count
+    runs/<run>/choice.json                  which messages were chosen to be sent
     runs/<run>/stopped/<job>                why a job stopped
-    runs/<run>/ended.json                   each message has found its place
-    transformed/run=<run>/choice=<choice>/… messages as a transform made them
-    ledger/run=<run>/job=<job>/…            what became of which message, see ledger.py
+    runs/<run>/ended.json                   written once no message is left to deal with
+    transformed/run=<run>/choice=<choice>/… messages after their transform
+    ledger/run=<run>/job=<job>/…            the outcome of each message, see ledger.py
     reports/<run>.json, reports/<run>.html
 
-A run is one draining of queues, and a job one sending of what a run has drained. The numbers of
-rows stand in the files' names, so that how far a task is can be told by listing a folder.
+A run is one drain of some queues; a job is one attempt to send messages of a run. Row counts are
+part of the file names, so listing a folder is enough to tell how far a task is.
 """
 
 import json
@@ -34,24 +34,24 @@ _RUN = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}")
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 """Source: `ExternalCatalogUtils.escapePathName` of Spark 4.3."""
 _LONGEST_NAME = 255
-"""Bytes of a name in a file system. Source: NAME_MAX of Linux."""
+"""Bytes of a file name. Source: NAME_MAX of Linux."""
 _NO_TEXTS = {"depths", "exchanges", "dead_letter_queues"}
-"""What of a run's values are no texts."""
+"""Fields of a run that are not strings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A draining of queues.
+    """One drain of one or more queues into the archive.
 
     Args:
-        id: its name, which sorts by the time it began.
+        id: the run's name; names sort by start time.
         address: the broker's address, without the password.
-        depths: how many messages were in the failed queue of each queue when it began.
-        began_at: when, ISO 8601 UTC.
+        depths: the number of failed messages of each queue when the run began.
+        began_at: the start time, ISO 8601 UTC.
         source: the snapshot that the messages were copied from; empty for failed queues.
         exchanges: the exchange family, as JSON values; empty for redrive's default.
-        dead_letter_queues: those of the queues that are no subscriptions, but dead-letter queues
-            which redrive did not make.
+        dead_letter_queues: the queues that are not subscriptions, but dead-letter queues that
+            redrive did not make.
     """
 
     id: str
@@ -67,18 +67,18 @@ class Run:
         """The exchange family of the queues.
 
         Raises:
-            ConfigurationError: what was stored is no family.
+            ConfigurationError: the stored value is not an exchange family.
         """
         return ExchangeFamily.from_json(self.exchanges) if self.exchanges else ExchangeFamily()
 
     @property
     def queues(self) -> list[str]:
-        """The main queues whose failed queues are drained, and the dead-letter queues."""
+        """The main queues whose failed queues are drained, plus the dead-letter queues."""
         return list(self.depths)
 
     @property
     def sources(self) -> list[FailedSource]:
-        """The queues that are drained."""
+        """The queues that the messages are drained from."""
         return [
             FailedSource(queue)
             if queue in self.dead_letter_queues
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def main_queues(self) -> list[str]:
-        """The main queues of the subscriptions among them."""
+        """The queues of this run that are main queues of subscriptions."""
         return [queue for queue in self.depths if queue not in self.dead_letter_queues]
 
 
@@ -96,11 +96,11 @@ class Archive:
     """An archive at a path or a URI.
 
     Args:
-        place: where.
+        place: the path or URI.
 
     Raises:
-        ConfigurationError: there is something else, an archive of a newer redrive, or a link out of
-            it.
+        ConfigurationError: the folder holds something else, has the format of a newer redrive, or
+            contains a link that leads out of it.
     """
 
     def __init__(self, place: str) -> None:
@@ -116,20 +116,20 @@ class Archive:
         self._is_marked = found is not None
         if found is None and (self.storage.names("") or self.storage.names("", folders=True)):
             raise ConfigurationError(
-                f"{self.storage.uri} is no archive of redrive, and not empty",
+                f"{self.storage.uri} is not empty, and is not a redrive archive",
                 "Give the archive's folder, or a new one.",
             )
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever put into it."""
+        """Whether the archive is still empty."""
         return not self._is_marked
 
     def runs(self) -> list[Run]:
-        """The runs, the oldest first.
+        """Return the runs, oldest first.
 
         Raises:
-            ConfigurationError: one of them is damaged.
+            ConfigurationError: the file of a run is damaged.
         """
         found = [
             (name, self._json(f"runs/{name}/run.json"))
@@ -139,8 +139,8 @@ class Archive:
         return [self._run(name, values) for name, values in found if values is not None]
 
     def _run(self, name: str, values: dict[str, Any]) -> Run:
-        """A run as its folder has it. Its id is the name of that folder and nothing else: paths are
-        made of it."""
+        """Return the run that a folder describes. Its id must be the folder's name, since paths are
+        built from it."""
         known = {one.name for one in fields(Run)}
         depths = values.get("depths", {})
         if (
@@ -161,13 +161,13 @@ class Archive:
             and "address" in values
         ):
             return Run(**values)
-        raise self._damaged(f"runs/{name}/run.json", "it is no run of this folder")
+        raise self._damaged(f"runs/{name}/run.json", "it does not describe a run in this folder")
 
     def run(self, id_: str | None = None) -> Run:
-        """The run of this name, or the latest.
+        """Return the run with this id, or the latest run.
 
         Raises:
-            ConfigurationError: there is none.
+            ConfigurationError: there is no such run.
         """
         runs = self.runs()
         for run in reversed(runs):
@@ -179,8 +179,8 @@ class Archive:
                 f"It has {', '.join(run.id for run in runs)}.",
             )
         raise ConfigurationError(
-            f"there is nothing drained in the archive {self.storage.uri}",
-            "Check its place, or drain a failed queue first: redrive spark drain.",
+            f"nothing has been drained into the archive {self.storage.uri}",
+            "Check its location, or drain a failed queue first: redrive spark drain.",
         )
 
     def begin(
@@ -190,18 +190,18 @@ class Archive:
         exchanges: ExchangeFamily | None = None,
         dead_letter_queues: Iterable[str] = (),
     ) -> Run:
-        """Begin a run of the queues of an exchange family; None for redrive's default. Those that
-        are dead-letter queues are named."""
+        """Begin a run that drains these queues, and return it. `exchanges` is None for redrive's
+        default family; `dead_letter_queues` names the queues that are dead-letter queues."""
         run = new_run(address, depths, "", exchanges, dead_letter_queues)
         self.add(run)
         return run
 
     def add(self, run: Run) -> None:
-        """Adds a run."""
+        """Add a run to the archive."""
         if not self._is_marked:
             self._write_json(MARK, {"format": FORMAT})
             self._is_marked = True
-        # Written only where it is so: an older redrive reads the others.
+        # Optional fields are written only if set, so that an older redrive can read the rest.
         values = {
             name: value
             for name, value in asdict(run).items()
@@ -210,18 +210,18 @@ class Archive:
         self._write_json(f"runs/{run.id}/run.json", values)
 
     def is_drained(self, run: Run) -> bool:
-        """Whether a run's draining came to its end."""
+        """Tell whether the draining of a run has ended."""
         return self.storage.exists(f"runs/{run.id}/drained.json")
 
     def end_draining(self, run: Run, rows: int) -> None:
-        """Notes that nothing is left to drain, and how many rows were written."""
+        """Record that nothing is left to drain, and how many rows were written."""
         self._write_json(
             f"runs/{run.id}/drained.json",
             {"ended_at": datetime.now(UTC).isoformat(timespec="seconds"), "rows": rows},
         )
 
     def rows_noted(self, run: Run) -> int | None:
-        """How many rows a run had when its draining ended; None where it has not."""
+        """Return the number of rows when draining ended; None if it has not ended."""
         path = f"runs/{run.id}/drained.json"
         rows = (self._json(path) or {}).get("rows")
         if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool)):
@@ -229,11 +229,11 @@ class Archive:
         return rows
 
     def is_ended(self, run: Run) -> bool:
-        """Whether each of a run's messages has found its place."""
+        """Tell whether no message of a run is left to deal with."""
         return self.storage.exists(f"runs/{run.id}/ended.json")
 
     def end(self, run: Run) -> None:
-        """Notes that each of a run's messages has found its place."""
+        """Record that no message of a run is left to deal with."""
         if not self.is_ended(run):
             self._write_json(
                 f"runs/{run.id}/ended.json",
@@ -241,34 +241,34 @@ class Archive:
             )
 
     def choice(self, run: Run) -> dict[str, str | None] | None:
-        """What was chosen to be sent of a run; None where nothing was chosen yet."""
+        """Return what was chosen to be sent from a run; None if nothing was chosen yet."""
         path = f"runs/{run.id}/choice.json"
         choice = self._json(path)
         if choice is not None and not (
             {"where", "transform", "now"} <= choice.keys()
             and all(isinstance(value, str | None) for value in choice.values())
         ):
-            raise self._damaged(path, "it says nothing of what was chosen")
+            raise self._damaged(path, "it does not describe a selection")
         return choice
 
     def choose(self, run: Run, choice: dict[str, str | None]) -> None:
-        """Notes what is to be sent of a run, so that taking it up again means the same."""
+        """Record what to send from a run, so that resuming it sends the same messages."""
         self._write_json(f"runs/{run.id}/choice.json", choice)
 
     def write_report(self, run: Run, report: dict[str, object]) -> None:
-        """Keeps a run's report."""
+        """Store a run's report, as JSON."""
         self._write_json(f"reports/{run.id}.json", report)
 
     def write_page(self, run: Run, page: str) -> None:
-        """Keeps a run's page for people."""
+        """Store a run's HTML report."""
         self.storage.write(f"reports/{run.id}.html", page.encode())
 
     def report_of(self, run: Run | str) -> str:
-        """Where the report of a run is, or will be."""
+        """Return where the JSON report of a run is, or will be."""
         return f"{self.storage.uri}/reports/{run if isinstance(run, str) else run.id}.json"
 
     def page_of(self, run: Run | str) -> str:
-        """Where the page of a run is, or will be."""
+        """Return where the HTML report of a run is, or will be."""
         return f"{self.storage.uri}/reports/{run if isinstance(run, str) else run.id}.html"
 
     def _json(self, path: str) -> dict[str, Any] | None:
@@ -282,7 +282,7 @@ class Archive:
         except RecursionError as error:
             raise self._damaged(path, "it is nested too deeply") from error
         if not isinstance(value, dict):
-            raise self._damaged(path, "it is no JSON object")
+            raise self._damaged(path, "it is not a JSON object")
         return value
 
     def _damaged(self, path: str, why: str) -> ConfigurationError:
@@ -301,7 +301,7 @@ def new_run(
     exchanges: ExchangeFamily | None = None,
     dead_letter_queues: Iterable[str] = (),
 ) -> Run:
-    """Return a run that is in no archive yet."""
+    """Return a new run that is not in an archive yet."""
     now = datetime.now(UTC)
     return Run(
         f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}",
@@ -315,15 +315,15 @@ def new_run(
 
 
 def messages_folder(queue: str, run: str) -> str:
-    """Where the messages of a queue's run are: a main queue, or a dead-letter queue."""
+    """Return the folder of a queue's messages in a run; for main and dead-letter queues alike."""
     return f"messages/queue={escaped(queue)}/run={run}"
 
 
 def check_folder_name(queue: str) -> None:
-    """Check that messages of a queue can have a folder: a character may take three there.
+    """Check that a queue's name fits into a folder name, where a character may take three bytes.
 
     Raises:
-        ConfigurationError: its name is too long for it.
+        ConfigurationError: the name is too long.
     """
     if len(f"queue={escaped(queue)}".encode("utf-8", "surrogateescape")) > _LONGEST_NAME:
         raise ConfigurationError(
@@ -333,27 +333,27 @@ def check_folder_name(queue: str) -> None:
 
 
 def settled_mark(run: str, session: str) -> str:
-    """The file that says that every ack of a session is in."""
+    """Return the path of the file that marks a session whose acks the broker all has."""
     return f"runs/{run}/settled/{session}"
 
 
 def file_name(session: str, number: int, rows: int) -> str:
-    """The name of a session's file."""
+    """Return the name of a session's file; `number` counts the session's files."""
     return f"{session}-{number:06d}-{rows}.parquet"
 
 
 def session_of(name: str) -> str:
-    """The session that a file is of."""
+    """Return the session that a file belongs to."""
     return name.rsplit("-", 2)[0]
 
 
 def rows_of(name: str) -> int:
-    """How many rows a file has, by its name."""
+    """Return the number of rows of a file, from its name."""
     return int(name.rsplit("-", 1)[1].partition(".")[0])
 
 
 def escaped(text: str) -> str:
-    """A value as Spark writes it into a folder's name."""
+    """Escape a value as Spark does in folder names."""
     return "".join(
         f"%{ord(character):02X}" if character in _ESCAPED else character for character in text
     )

@@ -1,4 +1,4 @@
-"""The archive as DataFrames."""
+"""Read the archive as DataFrames."""
 
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RUN = "run"
 FILE, ROW = "archive_file", "archive_row"
-"""Where a row is in the archive: the two are its place, which no other has."""
+"""The file of a row and its index in it: together they identify the row."""
 WIRE = (BODY_KIND, EXCHANGE, ROUTING_KEY, PROPERTIES, REDELIVERED)
 _NAMES = {
     SqlType.TEXT: "string",
@@ -33,7 +33,7 @@ _NAMES = {
 
 
 def stored_schema() -> "StructType":
-    """The columns of the files and of their folders' names, as Spark reads them."""
+    """Return the columns of the files plus those in their folders' names, as a Spark schema."""
     from pyspark.sql.types import StructType
 
     stored = [
@@ -56,8 +56,8 @@ def stored_schema() -> "StructType":
 
 
 def stored(spark: "SparkSession", archive: Archive, run: Run | None = None) -> "DataFrame":
-    """Every row of the archive, or of a run, with its place; a message that was drained twice has
-    two."""
+    """Return every row of the archive, or of one run, with its file and index. A message that was
+    drained twice has two rows."""
     from pyspark.sql import functions as F
 
     if not archive.storage.exists("messages"):
@@ -74,8 +74,8 @@ def stored(spark: "SparkSession", archive: Archive, run: Run | None = None) -> "
 
 
 def with_columns(frame: "DataFrame") -> "DataFrame":
-    """Stored rows with all columns of the filter language, in their order, and the wire's behind
-    them."""
+    """Add the columns that are not stored: the result has all columns of the filter language, in
+    their order, then those of the wire form."""
     from pyspark.sql import functions as F
 
     text = F.coalesce(F.col(PLAIN_BODY), F.col(BODY)).cast("string")
@@ -90,19 +90,20 @@ def with_columns(frame: "DataFrame") -> "DataFrame":
 
 
 def messages(spark: "SparkSession", archive: Archive, run: str | None = None) -> "DataFrame":
-    """The messages of an archive for analysis: the columns of the filter language, and the run.
+    """Return the messages of an archive for analysis: the columns of the filter language plus the
+    run.
 
-    Each message once for each run that drained it: rows that differ in nothing but in what the
-    broker counts are one.
+    Each message appears once per run that drained it: rows that differ only in the broker's
+    counters count as one.
 
     Args:
         spark: the session.
-        archive: which.
-        run: only what this run has drained; None for all.
+        archive: the archive to read.
+        run: return only the messages of this run; None for all runs.
     """
     rows = stored(spark, archive, None if run is None else archive.run(run))
-    # Not by the failure id alone, which another message may have copied; the headers hold the
-    # broker's counts.
+    # The failure id alone is not enough, since another message may have copied it. The headers are
+    # left out because they hold the broker's counters.
     told_apart = [column.name for column in COLUMNS if column.name not in COMPUTED | {"headers"}]
     return (
         with_columns(rows)
@@ -112,7 +113,7 @@ def messages(spark: "SparkSession", archive: Archive, run: str | None = None) ->
 
 
 def distinct_ids(spark: "SparkSession", archive: Archive, run: Run, queue: str) -> int:
-    """How many failures of a queue that was drained a run has, however often each is in it."""
+    """Count the distinct failure ids that a run has of a queue."""
     from pyspark.sql import functions as F
 
     from redrive.spark_reprocess.spark_errors import explained

@@ -1,8 +1,8 @@
-"""A failed message as a row of the archive: as the broker delivered it, byte for byte, and the
-columns of the filter language beside it.
+"""Write failed messages as rows of the archive: byte for byte as the broker delivered them, plus
+the columns of the filter language.
 
-The property bytes are the truth: they hold every header with its AMQP type. A body is stored once;
-what it is as a text or as JSON is told by its kind when the archive is read.
+The property bytes are authoritative: they hold every header with its AMQP type. A body is stored
+once; its kind tells a reader of the archive whether it is text, JSON or binary.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,14 +21,14 @@ from redrive.pubsub.body import Unreadable, utf8_of
 
 REDELIVERED, BODY_KIND = "redelivered", "body_kind"
 FAILED_IN = "failed_in"
-"""The queue that a message of a dead-letter queue failed in: the file's name has the dead-letter
-queue. Of a subscription's message there is none, nor in archives of before."""
+"""The queue that a message of a dead-letter queue failed in; the folder is named after the
+dead-letter queue. Null for messages of subscriptions, and in older archives."""
 PLAIN_BODY = "plain_body"
-"""The body as its handler reads it, where that is another than came, and not too large. Archives of
-before have none."""
+"""The body as its handler reads it, if that differs from the bytes received and is not too large.
+Null in older archives."""
 JSON_BODY, TEXT_BODY, BINARY_BODY = "json", "text", "binary"
 MOST_OF_A_PLAIN_BODY = 64 * 1024
-"""Bytes that come out of a compressed body and are kept: a file's messages have to fit in
+"""Bytes up to which a decompressed body is always kept: all messages of a file must fit in
 memory."""
 
 _TYPES = {
@@ -39,7 +39,7 @@ _TYPES = {
     SqlType.BYTES: pyarrow.binary(),
 }
 COMPUTED = frozenset({QUEUE, "body", "body_text"})
-"""Columns that are in the files' names, or made of the body when they are read."""
+"""Columns that come from the folder names, or from the body when it is read."""
 
 _COLUMNS = [column for column in COLUMNS if column.name not in COMPUTED]
 SCHEMA = pyarrow.schema(
@@ -58,7 +58,7 @@ _READ_QUEUE = BY_NAME[QUEUE].read
 
 
 def parquet_of(source: FailedSource, messages: Iterable[Received]) -> bytes:
-    """A Parquet file of messages received from a queue of failed ones, in their order."""
+    """Return a Parquet file of messages received from a failed queue, in their order."""
     return _parquet_of(
         _values_of(source.message_of(received), redelivered=received.redelivered)
         for received in messages
@@ -66,7 +66,7 @@ def parquet_of(source: FailedSource, messages: Iterable[Received]) -> bytes:
 
 
 def parquet_of_copies(messages: Iterable[FailedMessage]) -> bytes:
-    """A Parquet file of messages of one queue that were delivered to somebody else, in their
+    """Return a Parquet file of messages of one queue that another reader received, in their
     order."""
     return _parquet_of(_values_of(message, redelivered=False) for message in messages)
 
@@ -97,7 +97,7 @@ def _values_of(message: FailedMessage, *, redelivered: bool) -> Sequence[Value]:
 
 
 def _text_of(message: FailedMessage) -> bytes | None:
-    """A body as its handler reads it, where that is a text, and not much more than came."""
+    """Return the body as its handler reads it, if it is text and did not expand too much."""
     most = max(MOST_OF_A_PLAIN_BODY, 2 * len(message.body))
     try:
         text = utf8_of(message.body, message.properties, most)

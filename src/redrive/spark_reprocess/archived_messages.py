@@ -1,4 +1,4 @@
-"""What is in the archive, message by message: each once, with its id and what became of it."""
+"""The messages of a run: each one once, with its id and its state."""
 
 from typing import TYPE_CHECKING
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 STATE = "state"
 KEPT = "kept"
-"""The state of what is in the archive and nowhere else."""
+"""The state of messages that are in the archive only."""
 OPEN = (KEPT, Event.REFUSED)
-"""What can still be sent or restored."""
+"""States of messages that can still be sent or restored."""
 STATES = (*OPEN, Event.SENT, Event.RESTORED, Event.DISCARDED)
 _LEDGER = "id string, event string, detail string, again boolean, run string, job string"
 
 
 class ArchivedMessages:
-    """A run as DataFrames. What is in the archive more than once is looked for when it is asked
-    first, and not again."""
+    """The messages of a run, as DataFrames. Repeated rows are searched for on first use, and the
+    result is cached."""
 
     def __init__(self, spark: "SparkSession", archive: Archive, run: Run) -> None:
         self._spark = spark
@@ -35,11 +35,12 @@ class ArchivedMessages:
         self._elsewhere: list[tuple[str, str, str, bool, str, str]] | None = None
 
     def messages(self) -> "DataFrame":
-        """Each message once, with its id and all columns.
+        """Return each message once, with its id and all columns.
 
-        The id is the failure id. Several messages may have the same one: a peer's have none, and
-        may be the same in all they hold, and whoever may write into a failed queue can copy an id.
-        The second one's id is the failure id followed by ~2, and so on.
+        The id is the failure id. Several messages may share one: messages of peers have a
+        fingerprint instead, which is the same for identical messages, and anyone who can write to a
+        failed queue can copy an id. The id of the second message is the failure id followed by ~2,
+        and so on.
         """
         from pyspark.sql import functions as F
 
@@ -48,7 +49,7 @@ class ArchivedMessages:
         own_name = _name_of_failure()
         if not places:
             return frame.withColumn(ID, own_name)
-        # Only the places travel: a join of whole messages would move every body.
+        # Only file names and row indexes are sent: joining whole messages would move every body.
         marked = self._spark.createDataFrame(
             [(place[FILE], place[ROW], place["keep"], place["numbered"]) for place in places],
             f"{FILE} string, {ROW} bigint, keep boolean, numbered string",
@@ -58,20 +59,20 @@ class ArchivedMessages:
         return kept.withColumn(ID, F.coalesce(F.col("numbered"), own_name)).drop("keep", "numbered")
 
     def copies(self) -> int:
-        """How many rows are no messages of their own."""
+        """Count the rows that are copies of another row's message."""
         return sum(not place["keep"] for place in self._places_of_repeated())
 
     def shared_ids(self) -> int:
-        """How many failure ids stand for several messages that differ: all but one of them made it
-        up."""
+        """Count the failure ids that several different messages share. At most one of the messages
+        is genuine."""
         digests: dict[str, set[str]] = {}
         for place in self._places_of_repeated():
             digests.setdefault(place["failure_id"], set()).add(place["digest"])
         return sum(len(different) > 1 for different in digests.values())
 
     def ledger(self) -> "DataFrame":
-        """What was written down of this run's messages, and what other runs have sent of the same
-        failures."""
+        """Return the ledger of this run, plus the lines of other runs that sent the same
+        messages."""
         from pyspark.sql import functions as F
 
         if not self._archive.storage.exists("ledger"):
@@ -83,8 +84,8 @@ class ArchivedMessages:
         )
 
     def states(self) -> "DataFrame":
-        """The last word on each id that the ledger has: its state, and whether it may have been
-        sent twice."""
+        """Return the final state of each id in the ledger, and whether it may have been sent
+        twice."""
         from pyspark.sql import functions as F
 
         def has(event: Event) -> "Column":
@@ -98,12 +99,12 @@ class ArchivedMessages:
             .when(has(Event.REFUSED), Event.REFUSED)
             .otherwise(KEPT)
         )
-        # Noted as being sent more often than as settled: an attempt ended between the sending and
+        # More intentions than outcomes: an attempt ended after it announced the message and before
         # the confirm.
         settled = F.sum(
             (~F.col("event").isin(Event.SENDING, Event.RESTORING, Event.DISCARDED)).cast("int")
         )
-        # Sent by two jobs at the same time, neither of which knew of the other.
+        # Sent by two concurrent jobs that did not know about each other.
         twice = F.sum((F.col("event") == Event.SENT).cast("int")) > 1
         return (
             self.ledger()
@@ -117,7 +118,7 @@ class ArchivedMessages:
         )
 
     def with_states(self) -> "DataFrame":
-        """Each message once, with its state."""
+        """Return each message once, with its state."""
         from pyspark.sql import functions as F
 
         if not self._archive.storage.exists("ledger"):
@@ -130,8 +131,8 @@ class ArchivedMessages:
         )
 
     def open(self) -> "DataFrame":
-        """What can still be sent or restored: in the archive, and not sent, restored or
-        discarded."""
+        """Return the messages that can still be sent or restored: those in the archive that were
+        not sent, restored or discarded."""
         from pyspark.sql import functions as F
 
         return self.with_states().where(F.col(STATE).isin(*OPEN))
@@ -140,12 +141,12 @@ class ArchivedMessages:
         return self._spark.read.schema(_LEDGER).parquet(self._archive.storage.uri_of("ledger"))
 
     def _sent_elsewhere(self) -> "list[tuple[str, str, str, bool, str, str]]":
-        """What other runs have noted as sent of the messages of this one, as lines of the ledger
-        with this run's ids.
+        """Return the ledger lines of other runs that sent messages of this run, with this run's
+        ids.
 
-        A run that was broken off may have archived what was drained once more. It is the same
-        message where all of it is the same: the same id is not enough. Of a peer's, two failures
-        may be the same in all they hold.
+        An interrupted run may have archived messages that were then drained again. Two rows are the
+        same message only if their contents match as well; the same id is not enough. Messages of
+        peers are left out, since two failures of a peer may be identical.
         """
         from pyspark.sql import functions as F
 
@@ -186,20 +187,20 @@ class ArchivedMessages:
         return self._elsewhere
 
     def _digests_of(self, failure_ids: "DataFrame") -> "DataFrame":
-        """The ids and the digests of the messages that have these failure ids."""
+        """Return the ids and digests of the messages that have these failure ids."""
         from pyspark.sql import functions as F
 
         messages = self.messages().join(F.broadcast(failure_ids), "failure_id", "left_semi")
         return messages.select("failure_id", ID, _digest_column().alias("digest"))
 
     def _places_of_repeated(self) -> "list[Row]":
-        """Of what has a failure id that is in the archive more than once: the place of each row,
-        its numbered id, and whether it is a message of its own.
+        """Return all rows whose failure id occurs more than once in the run: where each row is, its
+        numbered id, and whether to keep it as a message of its own.
 
-        A row is a copy of another one only where all of a message is the same, byte for byte. Of
-        redrive's messages these are one failure. Of a peer's there may be several; but one that was
-        delivered again, where a session that had archived it was broken off before its ack, is that
-        one.
+        A row can be a copy of another only if the messages are equal byte for byte. Equal messages
+        of redrive are one failure. Equal messages of a peer may be several failures; but a
+        redelivered one counts as a copy if a session that archived it was interrupted before its
+        ack.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -213,7 +214,7 @@ class ArchivedMessages:
         if repeated.isEmpty():
             self._repeated = []
             return self._repeated
-        # Only of these are the bodies read.
+        # Bodies are read for these rows only.
         narrow = rows_stored.join(F.broadcast(repeated), "failure_id").select(
             "failure_id", _digest_column().alias("digest"), FILE, ROW, REDELIVERED
         )
@@ -263,14 +264,14 @@ class ArchivedMessages:
 
 
 def _name_of_failure() -> "Column":
-    """A failure id as the first message's id that has it."""
+    """Return the failure id as the id of the first message that has it."""
     from pyspark.sql import functions as F
 
     return F.replace(F.col("failure_id"), F.lit(NUMBER), F.lit(NUMBER * 2))
 
 
 def _digest_column() -> "Column":
-    """The digest of a stored row's message."""
+    """Return a column with the digest of each stored message."""
     from pyspark.sql import functions as F
 
     digest = F.udf(_digest, "string", useArrow=False)

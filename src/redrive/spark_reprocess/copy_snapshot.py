@@ -1,4 +1,4 @@
-"""Taking a snapshot into an archive, in place of draining."""
+"""Copy a snapshot into an archive, instead of draining a queue."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ _SESSION = "copied"
 
 
 def source_of(snapshot: Snapshot) -> str:
-    """What a run that was copied from a snapshot calls it."""
+    """Return the `source` of a run that is copied from this snapshot."""
     return str(snapshot.path.absolute())
 
 
@@ -35,10 +35,10 @@ def copy_snapshot(
     exchanges: ExchangeFamily | None = None,
     on_progress: OnProgress = tell_nobody,
 ) -> Run:
-    """Copies the messages of a snapshot into an archive, as a run that is drained; the snapshot
-    stays.
+    """Copy the messages of a snapshot into an archive as a new, drained run. The snapshot is left
+    as it is.
 
-    The run is in the archive once all of its messages are.
+    The run appears in the archive only once all of its messages are there.
     """
     depths: Counter[str] = Counter()
     dead_letter_queues: set[str] = set()
@@ -79,7 +79,7 @@ def copy_snapshot(
 
 
 def _place_of(message: FailedMessage) -> str:
-    """What the archive has a message under: its dead-letter queue, or its main queue. Of which it
-    is, each row tells."""
+    """Return the queue that the archive files a message under: its dead-letter queue, or its main
+    queue."""
     place = message.dead_letter_queue
     return message.queue if place is None else place

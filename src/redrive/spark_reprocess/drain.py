@@ -1,5 +1,8 @@
-"""Draining queues of failed messages into an archive: shares for tasks, round after round, until
-what was there at the beginning is in it."""
+"""Drain failed queues into an archive.
+
+The work is split into shares for tasks, round by round, until every message that was there at the
+beginning is in the archive.
+"""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,13 +45,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILE_ROWS = 2000
-"""Messages in a file. A larger one costs less, and leaves more in both places when a task dies."""
+"""Messages in a file. Larger files cost less, but leave more duplicates when a task dies."""
 _MOST_ROUNDS = 20
 
 
 def sources_of(url: str, queues: Sequence[str], *, literal: bool = False) -> list[FailedSource]:
-    """The queues of failed messages that people mean by these names, each once: those of
-    subscriptions, or any others."""
+    """Return the failed queues that these names stand for, each once: a name is a subscription or
+    any other queue."""
     found: dict[FailedSource, None] = {}
     connector = Connector(url, default_name("spark"))
     with declaring(connector) as declarer:
@@ -63,7 +66,7 @@ def sources_of(url: str, queues: Sequence[str], *, literal: bool = False) -> lis
 
 
 def depths_of(url: str, sources: Sequence[FailedSource]) -> dict[str, int]:
-    """How many messages are ready in each of these queues, by what people call them."""
+    """Return the number of ready messages of each of these queues, by the source's name."""
     depths: dict[str, int] = {}
     connector = Connector(url, default_name("spark"))
     with declaring(connector) as declarer:
@@ -82,8 +85,8 @@ def limits_of(
     *,
     returns_all: bool = False,
 ) -> dict[str, ReturnLimit | None]:
-    """How often each of these queues takes its messages back before the broker deletes them, by
-    what people call it; None for any number."""
+    """Return how often each queue takes a message back before the broker deletes it, by the
+    source's name; None for no limit."""
     connector = Connector(url, default_name("spark"))
     with declaring(connector) as declarer:
         return {
@@ -95,7 +98,7 @@ def limits_of(
 
 
 def _for_tasks(limit: ReturnLimit | None) -> ReturnLimit | None:
-    """A limit as tasks on other machines get it: as it is now."""
+    """Return a limit that can be sent to tasks on other machines: fixed at its current value."""
     return None if limit is None or limit.returns is None else replace(limit, now=None)
 
 
@@ -107,15 +110,15 @@ def check_before(
     management_url: str | None = None,
     on_note: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Check that queues can be drained into an archive, and say what that may cost."""
+    """Check that queues can be drained into an archive; note what that may cost."""
     check_reads(spark, archive.storage)
     for source, limit in zip(
         sources, limits_of(url, sources, management_url).values(), strict=True
     ):
         if limit is not None:
             on_note(
-                f"{source.queue} has a delivery limit: what a task holds that dies has one less of "
-                f"the {limit.returns:,} returns that each of its messages has."
+                f"{source.queue} has a delivery limit: if a task dies, each message that it holds "
+                f"has used up one of its {limit.returns:,} returns."
             )
 
 
@@ -125,7 +128,7 @@ def begun(
     sources: Sequence[FailedSource],
     exchanges: ExchangeFamily | None = None,
 ) -> Run:
-    """The run of these queues whose draining is unfinished, or else a new one."""
+    """Return the unfinished drain of these queues, or begin a new run."""
     address = BrokerURL.parse(url).address
     depths = depths_of(url, sources)
     return _unfinished(archive, address, sources) or archive.begin(
@@ -148,11 +151,11 @@ def drain(
     management_url: str | None = None,
     on_progress: OnProgress = tell_nobody,
 ) -> int:
-    """Takes what is in queues of failed messages into the archive; goes on with a run that was
-    broken off.
+    """Drain failed queues into the archive, or continue an interrupted run; return the number of
+    rows.
 
-    A message is acked only once the file that holds it is complete and visible. What arrives
-    meanwhile is left.
+    A message is acked only once the file that holds it is complete and visible. Messages that
+    arrive during the drain stay in their queues.
     """
     sources = run.sources
     limits = limits_of(url, sources, management_url)
@@ -176,7 +179,7 @@ def drain(
 
 
 def _forget(url: str, sources: Sequence[FailedSource]) -> None:
-    """Drops what is kept on this machine of looks at queues that messages are taken out of."""
+    """Drop the local index of looks at queues that messages are drained from."""
     for source in sources:
         forget(BrokerURL.parse(url), source.queue)
 
@@ -190,7 +193,7 @@ def _take_all(
     tasks: int | None,
     on_progress: OnProgress,
 ) -> None:
-    """Takes what was there at the beginning, round after round."""
+    """Drain what was there at the beginning, round by round."""
     swept: set[str] = set()
     for _ in range(_MOST_ROUNDS):
         broken_off = _broken_off(archive, run)
@@ -218,7 +221,7 @@ def _take_all(
 
 
 def rows_drained(archive: Archive, run: Run) -> int:
-    """How many rows are in the files of a run, by their names."""
+    """Count the rows of a run's files, by the file names."""
     return sum(
         rows_of(name)
         for queue in run.queues
@@ -227,13 +230,13 @@ def rows_drained(archive: Archive, run: Run) -> int:
 
 
 def _unfinished(archive: Archive, address: str, sources: Sequence[FailedSource]) -> Run | None:
-    """The run to go on with."""
+    """Return the unfinished run to continue; None if there is none."""
     for run in archive.runs():
         if archive.is_drained(run):
             continue
         if run.address != address or set(run.sources) != set(sources):
             raise ConfigurationError(
-                f"the archive {archive.storage.uri} has an unfinished draining {run.id} of "
+                f"the archive {archive.storage.uri} has an unfinished drain {run.id} of "
                 f"{', '.join(run.queues)} at {run.address}",
                 "Finish it with the same queues and address, or use another archive.",
             )
@@ -242,8 +245,8 @@ def _unfinished(archive: Archive, address: str, sources: Sequence[FailedSource])
 
 
 def _broken_off(archive: Archive, run: Run) -> dict[str, tuple[str, int]]:
-    """The sessions that did not come to their end: the queue and the rows of each. Such a row may
-    be in its queue as well."""
+    """Return the queue and the row count of each session that did not finish. Its messages may
+    still be in the queue as well."""
     settled = set(archive.storage.names(f"runs/{run.id}/settled"))
     found: dict[str, tuple[str, int]] = {}
     for queue in run.queues:
@@ -263,8 +266,8 @@ def _shares(
     tasks: int | None,
     sweep: AbstractSet[str],
 ) -> list[TaskShare]:
-    """What is left to take: what was there at the beginning and is not in the archive, and what may
-    be in both."""
+    """Return the shares that are left to take: messages from the beginning that are not in the
+    archive, plus those of `sweep`, interrupted sessions whose messages may be in both places."""
     shares: list[TaskShare] = []
     count = tasks or max(1, spark.sparkContext.defaultParallelism)
     broken_off = _broken_off(archive, run)

@@ -1,5 +1,5 @@
-"""What one task does of a draining: takes its share of a queue of failed messages into files, and
-acks what is in them."""
+"""The part of a drain that runs in one task: write a share of a failed queue to files, and ack what
+they hold."""
 
 import random
 import time
@@ -18,20 +18,20 @@ from redrive.spark_reprocess.archive_row import MOST_OF_A_PLAIN_BODY, parquet_of
 from redrive.spark_reprocess.storage import Storage
 
 _HAS_ENCODING = 0x40
-"""In the first byte of property flags: there is a content encoding, so that more may come out of
-the body. Source: AMQP 0-9-1, 4.2.6.1"""
+"""The bit in the first byte of the property flags that says there is a content encoding: the body
+may grow when it is decoded. Source: AMQP 0-9-1, 4.2.6.1"""
 _BYTES_IN_A_FILE = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TaskShare:
-    """What a task is to take.
+    """The messages that one task takes from a queue.
 
     Args:
         source: the queue.
-        count: how many of its messages at most.
-        name: the share's name, which no other of its run has; the same for each attempt at it.
-        returns: how often the queue takes a message back; None for any number.
+        count: the maximum number of messages to take.
+        name: the share's name; unique in its run, and the same for each attempt.
+        returns: how often the queue takes a message back; None for no limit.
     """
 
     source: FailedSource
@@ -42,16 +42,17 @@ class TaskShare:
 
 @dataclass(frozen=True, slots=True)
 class DrainTask:
-    """Takes shares.
+    """The work of a drain task, the same for all shares.
 
     Args:
         url: the broker's address, with the password.
-        storage: the archive's place.
+        storage: where the archive is.
         run: the run's id.
-        file_rows: messages in a file; so many may be unacked in a file when a task dies, and as
-            many besides in memory.
-        timeout: seconds for which the broker may be away, or hold back what is in a queue.
-        takes: whether what is in a file is taken out of its queue; otherwise all is returned.
+        file_rows: messages per file. When a task dies, up to this many may be in a file but not
+            acked, and as many again in memory.
+        timeout: how long, in seconds, the broker may be away or deliver nothing from a queue that
+            is not empty.
+        takes: whether messages in a file are acked; otherwise all return to their queue.
     """
 
     url: str = field(repr=False)
@@ -62,7 +63,7 @@ class DrainTask:
     takes: bool = True
 
     def take(self, share: TaskShare, attempt: int) -> int:
-        """Takes a share, less what earlier attempts have taken of it; returns how many messages."""
+        """Take a share, minus what earlier attempts took; return the number of messages taken."""
         left = share.count - self._taken_before(share)
         taken = session = tries = 0
         connector = Connector(
@@ -74,7 +75,7 @@ class DrainTask:
             try:
                 self._take(connector, share, left, files)
             except BrokerUnavailable as error:
-                # What was not acked is in the queue again, and another session takes it.
+                # Unacked messages are back in the queue, and the next session takes them.
                 if files.rows:
                     tries = 0
                 tries += 1
@@ -95,7 +96,7 @@ class DrainTask:
                 depth = declarer.depth(queue)
             return depth is None or depth.messages == 0
 
-        # Twice what a file holds: the broker goes on sending while one is written.
+        # Twice the size of a file: the broker keeps sending while one is written.
         prefetch = min(2 * self.file_rows, count, MOST_PREFETCH) if self.takes else None
         with QueueReader(
             connector,
@@ -134,7 +135,7 @@ class DrainTask:
 
 
 class _Files:
-    """The files of one session: one connection, from its first message to its end."""
+    """The files of one session, which is one connection from its first message to its end."""
 
     def __init__(self, storage: Storage, run: str, source: FailedSource, session: str) -> None:
         self._storage = storage
@@ -148,18 +149,18 @@ class _Files:
 
     @property
     def waiting(self) -> int:
-        """Messages that are in no file yet."""
+        """Number of messages that are not in a file yet."""
         return len(self._waiting)
 
     def add(self, taken: Held) -> None:
-        """Adds a message to the next file."""
+        """Add a message to the next file."""
         self._waiting.append(taken)
         self.waiting_bytes += len(taken.received.body) + len(taken.received.properties)
         if taken.received.properties[0] & _HAS_ENCODING:
             self.waiting_bytes += MOST_OF_A_PLAIN_BODY
 
     def write(self) -> list[Held]:
-        """Writes what is waiting; returns it once the file is complete and visible."""
+        """Write the waiting messages; return them once their file is complete and visible."""
         written = self._waiting
         if written:
             data = parquet_of(self._source, (taken.received for taken in written))
@@ -172,6 +173,6 @@ class _Files:
         return written
 
     def settled(self) -> None:
-        """Notes that the broker has every ack."""
+        """Record that the broker has all acks of this session."""
         if self._number:
             self._storage.write(settled_mark(self._run, self._session), b"")

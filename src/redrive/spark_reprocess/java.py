@@ -1,4 +1,4 @@
-"""Whether there is a Java that Spark can run on."""
+"""Check that there is a Java that Spark can run on."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 from redrive.errors import ConfigurationError
 
 OLDEST = 17
-"""Source: the release notes of Spark 4.0: Java 17 and 21."""
+"""Source: the release notes of Spark 4.0, which supports Java 17 and 21."""
 
 _REMEDY = (
     f"Install Java {OLDEST} or newer (on Debian and Ubuntu: apt-get install "
@@ -20,7 +20,7 @@ _PATIENCE = 60.0
 
 
 def check_java() -> None:
-    """Finds the Java that Spark would start."""
+    """Check that the Java that Spark would start exists, runs, and is new enough."""
     program = _program()
     try:
         done = subprocess.run(

@@ -1,14 +1,14 @@
-"""The ledger: what became of which message, written down while it happens.
+"""The ledger: the outcome of each message, written while a job runs.
 
-It is not the ledger of a requeue on one machine (`failures.journal_ledger`): that one is a table of
-SQLite, and the tasks of a distributed run share no disk and no lock, only the archive's store.
+A requeue on one machine has a different ledger (`failures.journal_ledger`), which is an SQLite
+table. The tasks of a distributed run share no disk and no lock, only the archive's storage.
 
     ledger/run=<run>/job=<job>/<part>-<attempt>-<n>-<outcomes>.parquet
 
-Before a task publishes a chunk it notes the ids as `sending`, and once that is confirmed, as
-`sent`. What was noted as `sending` and never as `sent`, because its task died, is sent again by the
-next attempt, and counted as possibly sent twice. Each note is a file that is there whole or not at
-all, so the ledger can be on a store that can't append.
+A task records the ids of a chunk as `sending` before it publishes the chunk, and as `sent` once it
+is confirmed. If a task dies in between, the next attempt sends these messages again, and they count
+as possible duplicates. Each record is a file that is written whole or not at all, so the ledger
+works on storage that can't append.
 """
 
 from collections import Counter
@@ -23,20 +23,20 @@ from redrive.spark_reprocess.storage import Storage
 
 
 class Event(StrEnum):
-    """What can become of a message."""
+    """A step or an outcome of a message, as recorded in the ledger."""
 
     SENDING = "sending"
     """It is about to be requeued."""
     SENT = "sent"
-    """Its main queue has it."""
+    """It is in the queue that it was sent to."""
     RESTORING = "restoring"
     """It is about to be restored."""
     RESTORED = "restored"
-    """Its failed queue has it again."""
+    """It is back in the queue that it was drained from."""
     REFUSED = "refused"
-    """It can't be sent; it stays in the archive."""
+    """It can't be sent, and stays in the archive."""
     DISCARDED = "discarded"
-    """Nobody wants it; it stays in the archive and is not sent any more."""
+    """It is unwanted: it stays in the archive and is never sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Entry:
 
     Args:
         id: the message's id in the archive.
-        event: what became of it.
+        event: the step or outcome.
         detail: why it was refused.
-        again: whether it may be there twice: a connection was lost before its confirm came.
+        again: whether it may be a duplicate: a connection was lost before its confirm came.
     """
 
     id: str
@@ -72,8 +72,8 @@ class ArchiveLedger:
     """The ledger of one job.
 
     Args:
-        storage: the archive's place.
-        run: whose messages they are.
+        storage: where the archive is.
+        run: the id of the run that the messages belong to.
         job: the job's id.
     """
 
@@ -83,11 +83,11 @@ class ArchiveLedger:
 
     @property
     def folder(self) -> str:
-        """Where its files are."""
+        """The folder of the ledger's files."""
         return f"ledger/run={self.run}/job={self.job}"
 
     def write(self, part: str, attempt: int, number: int, entries: Sequence[Entry]) -> None:
-        """Notes what an attempt at a part has to say; `number` counts its notes."""
+        """Write entries of an attempt at a part; `number` counts the files of the attempt."""
         table = pyarrow.Table.from_pydict(
             {
                 "id": [entry.id for entry in entries],
@@ -106,7 +106,7 @@ class ArchiveLedger:
         )
 
     def entries(self, part: str = "") -> Iterator[Entry]:
-        """What is noted of a part, or of all of them."""
+        """Yield the entries of a part, or of all parts."""
         for name in self.storage.names(self.folder):
             if name.startswith(f"{part}-" if part else ""):
                 data = self.storage.read(f"{self.folder}/{name}")
@@ -115,20 +115,20 @@ class ArchiveLedger:
                         yield Entry(line["id"], Event(line["event"]), line["detail"], line["again"])
 
     def settled(self, part: str) -> set[str]:
-        """The ids of a part that an attempt at it has settled."""
+        """Return the ids of a part that earlier attempts have settled."""
         return {entry.id for entry in self.entries(part) if entry.event not in _INTENTIONS}
 
     def outcomes(self) -> int:
-        """How many messages are settled so far, by the names of the files."""
+        """Count the messages settled so far, by the file names."""
         return sum(
             int(name.rsplit("-", 1)[1].partition(".")[0])
             for name in self.storage.names(self.folder)
         )
 
     def possible_duplicates(self) -> int:
-        """Count the messages of this job that may have been delivered twice: a connection or an
-        attempt was lost while they were on their way. It is the rule of `ArchivedMessages.states`,
-        for a few messages and without Spark."""
+        """Count the messages of this job that may have been delivered twice, because a connection
+        or an attempt was lost while they were in flight. Applies the rule of
+        `ArchivedMessages.states` to a few messages, without Spark."""
         again: set[str] = set()
         unsettled: Counter[str] = Counter()
         for entry in self.entries():
@@ -138,10 +138,10 @@ class ArchiveLedger:
         return len(again | {id_ for id_, count in unsettled.items() if count > 0})
 
     def stop(self, reason: str) -> None:
-        """Tells every task to send no more."""
+        """Tell every task to stop sending."""
         self.storage.write(f"runs/{self.run}/stopped/{self.job}", reason.encode())
 
     def stopped(self) -> str | None:
-        """Why tasks are to send no more; None where they may."""
+        """Return why tasks must stop sending; None if they may go on."""
         reason = self.storage.read(f"runs/{self.run}/stopped/{self.job}")
         return None if reason is None else reason.decode()

@@ -1,4 +1,4 @@
-"""What a job on Spark needs of the machine that starts it."""
+"""Check what a Spark job needs on the machine that starts it."""
 
 from importlib.util import find_spec
 
@@ -9,7 +9,7 @@ _LIBRARIES = ("pyspark", "pyarrow", "duckdb")
 
 
 def check_libraries() -> None:
-    """Check that the libraries of the extra `spark` are installed; none is imported."""
+    """Check that the libraries of the extra `spark` are installed, without importing them."""
     for name in _LIBRARIES:
         if find_spec(name) is None:
             raise ConfigurationError(
@@ -18,7 +18,7 @@ def check_libraries() -> None:
 
 
 def check_prerequisites() -> None:
-    """Check that the libraries and a Java are there: to be called before a broker is started, an
-    archive is opened or a message is touched."""
+    """Check that the libraries and Java are installed. Call it before starting a broker, opening an
+    archive, or touching a message."""
     check_libraries()
     check_java()

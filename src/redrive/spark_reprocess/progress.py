@@ -1,4 +1,4 @@
-"""How far a job is, while Spark works on it."""
+"""Report the progress of a job while Spark works on it."""
 
 import contextlib
 import logging
@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 logger = logging.getLogger("redrive")
 
 OnProgress = Callable[[str, int, int], None]
-"""Is called with the phase, how many messages are through it, of how many."""
+"""Called with the phase, the number of messages done, and the total."""
 
 _EVERY = 0.5
 
 
 def tell_nobody(phase: str, done: int, total: int) -> None:
-    """Keeps it to itself."""
+    """Report progress to nobody."""
 
 
 @contextlib.contextmanager
 def watching(look: Callable[[], None]) -> Iterator[None]:
-    """Calls `look` twice a second on a thread of its own, and once at the end."""
+    """Call `look` twice a second on a separate thread, and once at the end."""
     over = threading.Event()
 
     def watch() -> None:
@@ -39,5 +39,5 @@ def watching(look: Callable[[], None]) -> Iterator[None]:
 def _try(look: Callable[[], None]) -> None:
     try:
         look()
-    except Exception as error:  # noqa: BLE001 — a job does not end because its progress can't be seen
-        logger.debug("the progress can't be seen: %s", error)
+    except Exception as error:  # noqa: BLE001 — a job goes on even if its progress is unknown
+        logger.debug("can't determine the progress: %s", error)

@@ -1,4 +1,4 @@
-"""The identity: what was drained is what was requeued, restored, discarded and kept, id by id."""
+"""Check the identity drained = requeued + restored + discarded + kept, id by id."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -16,30 +16,33 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What became of a run's messages.
+    """The outcome of a run's messages, as counts.
 
     Args:
         run: the run's id.
         queues: the main queues, and dead-letter queues that redrive did not make.
-        depths: how many failed messages each held when it began.
+        depths: the number of failed messages of each queue when the run began.
         drained: messages in the archive.
-        requeued: messages that the queue has which they were sent to.
-        restored: messages that the queue which they came from has again.
-        discarded: messages that nobody wants.
-        kept: messages that are in the archive alone.
-        refused: how many of these could not be sent.
-        rows: rows in the archive; more than messages where a session was broken off.
+        requeued: messages that reached the queue they were sent to.
+        restored: messages that are back in the queue they came from.
+        discarded: messages marked as unwanted.
+        kept: messages that are in the archive only.
+        refused: kept messages that could not be sent.
+        rows: rows in the archive; more than messages if a session was interrupted.
         possible_duplicates: messages that may have been sent twice.
-        unknown: ids that the ledger has and the archive has not.
-        shared_ids: failure ids of several messages that differ; all but one of them made it up.
-        refusals: ids of some refused messages, and why.
-        too_often: messages that were meant and not sent, because they had been requeued too often.
-        no_way_back: how many of those that are kept were meant and not sent, because nothing says
-            which queue they failed in.
-        contradicted: how many because the broker's topology says otherwise than they do.
-        unchecked: how many because the broker could not confirm what they say.
-        left: of all these, how many would go which way, and why they stay.
-        without_way_back: some of these: the id, the dead-letter queue, and the cause of each.
+        unknown: ids that are in the ledger but not in the archive.
+        shared_ids: failure ids that several different messages share; at most one of the messages
+            is genuine.
+        refusals: the ids of some refused messages, with the reasons.
+        too_often: messages that were selected but not sent, because they had been requeued too
+            often.
+        no_way_back: kept messages that were selected but not sent, because nothing says which queue
+            they failed in.
+        contradicted: the same, because the broker's topology contradicts what they say.
+        unchecked: the same, because the broker could not confirm what they say.
+        left: the messages of the last three counts by the way they would go, with the reason why
+            they stay.
+        without_way_back: some of these messages: the id, the dead-letter queue, and the cause.
     """
 
     run: str
@@ -65,12 +68,12 @@ class Reconciliation:
 
     @property
     def in_doubt(self) -> int:
-        """How many were meant and not sent, because their way back is not sure."""
+        """Number of selected messages that were not sent because their way back is not sure."""
         return self.no_way_back + self.contradicted + self.unchecked
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is missing and nothing came from nowhere."""
+        """Whether the counts add up and the ledger has no id that the archive lacks."""
         return (
             self.drained == self.requeued + self.restored + self.discarded + self.kept
             and not self.unknown
@@ -85,7 +88,7 @@ class Reconciliation:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """For report.json."""
+        """Return the values for report.json."""
         return {**asdict(self), "holds": self.holds, "identity": str(self)}
 
 
@@ -97,14 +100,15 @@ def verify(
     *,
     is_chosen: bool = True,
 ) -> Reconciliation:
-    """Counts, id by id, what became of a run's messages, and keeps the result as the run's
-    report.json.
+    """Count, id by id, what became of a run's messages, and store the result as the run's JSON
+    report.
 
-    Each side is counted for itself: what was drained by the number that was noted when that ended,
-    what became of it from the ledger, and what is kept from the archive's files. A file that is
-    gone makes a difference. What the plan of the whole run says of messages that stay, because they
-    were requeued too often or have no way back, is only reported. The latter end a run as those do
-    that could not be sent, once it `is_chosen` what of it is sent.
+    Each side is counted independently: drained messages by the number recorded when draining ended,
+    outcomes from the ledger, and kept messages from the archive's files. A missing file therefore
+    shows up as a difference. The plan of the whole run only adds to the report which messages stay,
+    because they were requeued too often or have no sure way back. Like refused messages, those
+    without a sure way back do not keep the run open, provided that a selection was made
+    (`is_chosen`).
     """
     from pyspark.sql import functions as F
 
@@ -126,7 +130,7 @@ def verify(
             )
             .collect()
         )
-        # Most runs have none, and to look for them is a job of its own.
+        # Most runs have none, and searching for them takes a Spark job of its own.
         some_refused = any(row["here"] and row[STATE] == Event.REFUSED for row in counted)
         refusals = (
             both.where(F.col("here") & (F.col(STATE) == Event.REFUSED))
@@ -140,7 +144,7 @@ def verify(
     noted = archive.rows_noted(run)
     rows = rows_drained(archive, run) if noted is None else noted
     drained = rows - kept.copies()
-    # What another run has sent matters only where it is here, too.
+    # Messages sent by another run matter only if they are in this run as well.
     unknown = sum(row["count"] for row in counted if not row["here"] and row["mine"])
     by_state: Counter[str] = Counter()
     for row in counted:

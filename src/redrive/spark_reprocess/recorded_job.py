@@ -1,4 +1,4 @@
-"""What Spark does to failed messages, written into the journal: by the driver, never by a task."""
+"""Record Spark jobs in the journal. Only the driver writes to it, never a task."""
 
 import contextlib
 import uuid
@@ -32,12 +32,12 @@ class RunWatch:
 
     @property
     def standing(self) -> OutcomeTotals:
-        """What was known at the last look; from any thread."""
+        """The outcomes known at the last look; may be read from any thread."""
         return sum((one.standing for one in self._watches), OutcomeTotals())
 
     def look(self) -> OutcomeTotals:
-        """What is known by now. The queues that are looked into are nobody's while messages are
-        sent: these are in the archive."""
+        """Return the outcomes known by now. It is safe to look into the queues while messages are
+        sent, since the messages to send are in the archive."""
         return sum((one.look() for one in self._watches), OutcomeTotals())
 
     def __enter__(self) -> Self:
@@ -45,7 +45,7 @@ class RunWatch:
             for one in self._watches:
                 self._open.enter_context(one)
                 one.begin()
-                one.sent(0)  # of what was in the queue, nothing: it was drained before
+                one.sent(0)  # nothing comes from the queue itself: it was drained before
             self._open = self._open.pop_all()
         return self
 
@@ -63,7 +63,7 @@ def watch_of(
     arrivals: Callable[[], Mapping[str, Collection[WayBack]]],
     management_url: str | None = None,
 ) -> RunWatch:
-    """What watches messages of a run."""
+    """Return a watch on the messages that a job sends from a run."""
     connector = Connector(url, default_name("spark watch", job))
     if choice.to is not None:
         return RunWatch([Watch(connector, family, [choice.to], job)])
@@ -71,9 +71,10 @@ def watch_of(
         return RunWatch([Watch(connector, family, run.queues, job)])
     if run.main_queues:
         raise ConfigurationError(
-            f"{', '.join(run.main_queues)}: redrive's subscribers tell what succeeded, and those "
-            f"of {', '.join(run.dead_letter_queues)} do not: one canary can't be judged by both",
-            "Leave out --canary and --stop-at, or drain them into archives of their own.",
+            f"subscribers of {', '.join(run.main_queues)} report which messages succeeded, "
+            f"consumers of {', '.join(run.dead_letter_queues)} do not: one canary can't be judged "
+            "by both",
+            "Leave out --canary and --stop-at, or drain the two kinds into separate archives.",
         )
     came = arrivals()
     watches = [
@@ -87,14 +88,14 @@ def watch_of(
 
 _RUN = "run"
 _CHOICE = ("selection", "transform", "patch", "to", "via", "force")
-"""What of an order says which messages are meant, and what is done with them: a run may be worked
-on by several, one after the other."""
+"""The parts of an order that select the messages and say what is done with them. They tell jobs
+apart: several may work on a run, one after the other."""
 _COUNTED_BEFORE = "counted_before"
-"""How many messages of its run were where a job sends them before it began, by the ledger."""
+"""Key of an order: the number of messages that earlier jobs had delivered, by the ledger."""
 
 
 class Kind(StrEnum):
-    """What a job on Spark does, as the journal calls it."""
+    """The kinds of Spark jobs, as named in the journal."""
 
     DRAIN = "spark drain"
     REQUEUE = "spark requeue"
@@ -103,8 +104,8 @@ class Kind(StrEnum):
 
 
 class RecordedJob:
-    """A job that is under way, as the journal has it. Where the journal can't be used any more, the
-    job goes on without it."""
+    """A running job and its record in the journal. If the journal fails, the job continues without
+    it."""
 
     def __init__(
         self, journal: LocalJournal | None, record: JobRecord, on_note: Callable[[str], None]
@@ -114,28 +115,28 @@ class RecordedJob:
         self.record = record
         self._sent_in_stages = record.sent
         self.stopped = ""
-        """Why it stopped itself; empty where it did not."""
+        """Why the job stopped itself; empty if it did not."""
 
     @property
     def counted_before(self) -> int:
-        """How many messages of its run were where it sends them before it began."""
-        # The journal may be somebody else's.
+        """Number of messages of the run that earlier jobs had delivered."""
+        # The journal may have been written by someone else.
         counted = self.record.order.get(_COUNTED_BEFORE)
         return counted if isinstance(counted, int) else 0
 
     def progress(self, done: int, total: int) -> None:
-        """So many of a stage's messages are through it; from any thread."""
+        """Record how many messages of the current stage are done; may be called from any thread."""
         sent = self._sent_in_stages + done
         if sent > self.record.sent:
             planned = self.record.planned or total
             self._write(replace(self.record, sent=sent, planned=planned))
 
     def stage_ended(self) -> None:
-        """What follows counts from nothing again."""
+        """End the current stage: the next one counts from zero."""
         self._sent_in_stages = self.record.sent
 
     def counted(self, sent: int, possible_duplicates: int = 0, not_sent: int = 0) -> None:
-        """It is known what it has sent, and what may be there twice, or could not be sent."""
+        """Set the final counts of the job; `end` writes them."""
         self.record = replace(
             self.record,
             sent=max(0, sent),
@@ -144,7 +145,7 @@ class RecordedJob:
         )
 
     def end(self, state: State, problem: str = "") -> None:
-        """It has ended."""
+        """Record that the job has ended."""
         self._write(replace(self.record, state=state, problem=problem))
 
     def _write(self, record: JobRecord) -> None:
@@ -159,7 +160,7 @@ class RecordedJob:
 
 
 class JobRecorder:
-    """Writes jobs on Spark into the journal."""
+    """A writer of Spark jobs into the journal."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class JobRecorder:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a journal."""
+        """Whether there is a journal to write to."""
         return self._journal is not None
 
     @contextlib.contextmanager
@@ -190,7 +191,7 @@ class JobRecorder:
         planned: int = 0,
         counted_before: Callable[[], int] = lambda: 0,
     ) -> Iterator[RecordedJob]:
-        """Writes down that a job begins, or that one of this run goes on, and how it ends."""
+        """Record that a new job begins, or that one of this run continues, and how it ends."""
         job = self._begun(kind, run, order, planned, counted_before)
         try:
             yield job
@@ -232,7 +233,7 @@ class JobRecorder:
         if known is not None:
             if known.state is State.RUNNING:
                 raise is_running(known)
-            # Who begins it in the meantime is told of here.
+            # Raises if another process has taken it up in the meantime.
             return RecordedJob(journal, journal.begin(self._again(known, planned)), self._on_note)
         new = replace(new, order={**new.order, _COUNTED_BEFORE: counted_before()})
         try:
@@ -245,7 +246,7 @@ class JobRecorder:
     def _unfinished(
         self, journal: LocalJournal, kind: Kind, run: Run, order: Mapping[str, object]
     ) -> JobRecord | None:
-        """The job of this kind and order on a run that did not come to its end."""
+        """Return the unfinished job of this kind and order on a run; None if there is none."""
         try:
             return next(
                 (
@@ -264,10 +265,10 @@ class JobRecorder:
             return None
 
     def _again(self, known: JobRecord, planned: int) -> JobRecord:
-        """A job that goes on: what is left is to be sent besides what it has sent."""
+        """Return the record of a resumed job; `planned` adds to what it had sent before."""
         return replace(known, planned=max(known.planned, known.sent + planned))
 
 
 def _goes_on_without(error: RedriveError) -> str:
     reason = str(error).partition("\n")[0]
-    return f"The journal can't be used ({reason}): the job goes on, and is not in it from here on."
+    return f"The journal can't be used ({reason}): the job continues, but is no longer recorded."

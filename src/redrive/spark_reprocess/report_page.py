@@ -1,5 +1,5 @@
-"""The plan of a run, and what became of its messages, as one page of HTML that needs nothing else:
-no script, no font, no picture from anywhere."""
+"""Render the plan and the outcome of a run as one self-contained HTML page: no external scripts,
+fonts or images."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -66,7 +66,7 @@ _WIDTH, _HEIGHT = 1000, 100
 
 
 def page_of(plan: RunPlan, identity: Reconciliation | None = None) -> str:
-    """The page: what became of the messages where that is known, and below it what there was."""
+    """Return the page: the outcome of the messages, if known, then the plan."""
     queues = sorted({group.queue for group in plan.groups}) if identity is None else identity.queues
     title = f"Failed messages of {', '.join(queues) or 'no queue'}"
     now = datetime.now(UTC)
@@ -74,7 +74,7 @@ def page_of(plan: RunPlan, identity: Reconciliation | None = None) -> str:
         f"<h1>{_text(title)}</h1>",
         f'<p class="note">{now:%Y-%m-%d %H:%M} UTC, run {_text(plan.run)}</p>',
         "" if identity is None else _outcome(identity),
-        "<h2>What there was</h2>" if identity else "",
+        "<h2>Messages of the run</h2>" if identity else "",
         _tiles(plan, *(("drained", "chosen") if identity else ("to decide on", "would be sent"))),
         _choice(plan),
         _times(plan),
@@ -91,7 +91,7 @@ def page_of(plan: RunPlan, identity: Reconciliation | None = None) -> str:
 
 
 def size_in_words(size: int) -> str:
-    """`512 B`, `1.2 MiB`."""
+    """Return a size in bytes as text, such as `512 B` or `1.2 MiB`."""
     number = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
@@ -102,14 +102,14 @@ def size_in_words(size: int) -> str:
 
 def _outcome(identity: Reconciliation) -> str:
     verdict = (
-        f'<p class="verdict">Each of {identity.drained:,} messages has its place</p>'
+        f'<p class="verdict">All {identity.drained:,} messages are accounted for</p>'
         if identity.holds
         else '<p class="verdict bad">It does not add up</p>'
     )
     tiles = [
         _tile(identity.drained, "drained"),
         _tile(identity.requeued, "requeued", "good"),
-        _tile(identity.restored, "restored to where it came from"),
+        _tile(identity.restored, "restored to their queues"),
         _tile(identity.kept, "kept in the archive"),
         *(
             (_tile(identity.in_doubt, "of these without a sure way back", "warn"),)
@@ -139,7 +139,7 @@ def _tiles(plan: RunPlan, count: str, chosen: str) -> str:
         _tile(plan.count, count),
         _tile(plan.chosen, chosen),
         _tile(len(plan.groups), "causes"),
-        _tile(size_in_words(plan.size), "of bodies"),
+        _tile(size_in_words(plan.size), "total body size"),
         _tile(size_in_words(plan.median), "median body"),
         _tile(size_in_words(plan.largest), "largest body"),
     )
@@ -152,14 +152,14 @@ def _tile(value: int | str, name: str, kind: str = "") -> str:
 
 
 def _choice(plan: RunPlan) -> str:
-    where = f"where <code>{_text(plan.where)}</code>" if plan.where else "all of them"
+    where = f"where <code>{_text(plan.where)}</code>" if plan.where else "all messages"
     transform = f", changed by <code>{_text(plan.transform)}</code>" if plan.transform else ""
-    return f"<p>Picked: {where}{transform}.</p>"
+    return f"<p>Chosen: {where}{transform}.</p>"
 
 
 def _times(plan: RunPlan) -> str:
     if not plan.times:
-        return '<p class="note">None of them says when it failed.</p>'
+        return '<p class="note">No message has a failure time.</p>'
     first, last = plan.times[0][0].timestamp(), plan.times[-1][0].timestamp()
     slots = int((last - first) / plan.stretch_seconds) + 1
     most = max(count for _, count in plan.times)
@@ -173,7 +173,7 @@ def _times(plan: RunPlan) -> str:
             f'height="{height:.1f}"><title>{moment:%Y-%m-%d %H:%M:%S}: {count:,}</title></rect>'
         )
     beyond = [
-        f"{count:,} {word} are not shown"
+        f"not shown: {count:,} {word}"
         for count, word in ((plan.earlier, "much earlier"), (plan.later, "much later"))
         if count
     ]
@@ -203,13 +203,13 @@ def _groups(groups: Iterable[RunGroup], total: int) -> str:
             f'<td class="when" data-is="from, to">{_time(group.first)}<br>{_time(group.last)}</td>'
             f'<td data-is="group"><code>{_text(group.id)}</code></td></tr>'
         )
-    heads = ("messages", "chosen", "queue", "error, and one of its texts", "size", "from, to")
+    heads = ("messages", "chosen", "queue", "error, with an example", "size", "from, to")
     head = "".join(
         f"<th{' class=n' if name in ('messages', 'chosen', 'size') else ''}>{name}</th>"
         for name in (*heads, "group")
     )
     return (
-        '<p class="note">One cause alone is chosen by <code>--where "group_id = \'…\'"</code>.</p>'
+        '<p class="note">To choose one cause only: <code>--where "group_id = \'…\'"</code>.</p>'
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 

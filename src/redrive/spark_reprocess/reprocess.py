@@ -1,5 +1,5 @@
-"""The whole job, phase by phase: drain, plan, send, restore, verify. Each can be done by itself,
-and taken up again."""
+"""The phases of a Spark job: drain, plan, send, restore, verify. Each can run by itself and be
+resumed."""
 
 import contextlib
 import uuid
@@ -65,20 +65,20 @@ if TYPE_CHECKING:
 
 _DISCARDED_AT_A_TIME = 100_000
 _MOST_ARRIVALS = 1000
-"""Ways into dead-letter queues: if there are so many, what comes back is looked for in the queues
-themselves."""
+"""Distinct exchanges and keys by which messages reached dead-letter queues. From this number on,
+the queues themselves are searched for messages that come back."""
 
 
 class StoppedEarly(RedriveError):
-    """A job sent no more: too few messages were confirmed, some of the canary did not succeed, or
-    too large a share is failing.
+    """A job stopped sending: too few messages were confirmed, some of the canary did not succeed,
+    or too large a share is failing.
 
     Args:
-        reason: what was seen.
+        reason: why it stopped.
     """
 
     identity: Reconciliation | None = None
-    """What became of each message until then, where that was counted."""
+    """The outcome of the messages up to then; None if they were not counted."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -87,23 +87,23 @@ class StoppedEarly(RedriveError):
     def __str__(self) -> str:
         return (
             f"the job stopped: {self.reason}.\n"
-            "What was not sent is in the archive: the same command goes on when that is solved, "
-            "with a new canary; or restore it."
+            "Messages that were not sent are in the archive. Once the problem is solved, run the "
+            "same command to continue with a new canary, or restore them."
         )
 
 
 class Reprocess:
-    """One job on an archive.
+    """A job on an archive, phase by phase.
 
     Args:
         spark: the session.
-        archive: where messages are kept in between.
+        archive: where messages are kept between the phases.
         url: the broker's address.
-        options: how it sends, and what it does besides.
-        journal: where it is written down what is done; None for nowhere.
-        reason: why it is done, for the journal.
-        on_progress: is called with the phase, how many messages are through it, of how many.
-        on_note: is called with a sentence that people may want to read meanwhile.
+        options: how messages are sent, and other options of the job.
+        journal: where the job is recorded; None to record nothing.
+        reason: why the job is run, for the journal.
+        on_progress: called with the phase, the number of messages done, and the total.
+        on_note: called with sentences to show to the user while the job runs.
     """
 
     def __init__(
@@ -139,29 +139,29 @@ class Reprocess:
         approve: Callable[[Run, RunPlan], bool] = lambda run, plan: True,
         snapshot: Snapshot | None = None,
     ) -> Reconciliation | None:
-        """Requeues failed messages to where they failed: all phases of the job, or those that an
-        earlier run did not come to.
+        """Requeue failed messages to where they failed, in all phases or those that an earlier run
+        did not reach.
 
         Args:
-            queues: the main queues, or any dead-letter queues; not read where there is a snapshot.
-            choice: what is sent, and how it is changed; None for all as it is.
-            approve: is asked, with what would be sent, whether to go on.
-            snapshot: where messages are copied from in place of failed queues. What is not chosen
-                of it stays in the archive.
+            queues: the main queues, or any dead-letter queues; ignored if there is a snapshot.
+            choice: which messages to send, and how to change them; None for all, unchanged.
+            approve: called with the run and its plan; returns whether to send.
+            snapshot: copy messages from this snapshot instead of draining failed queues. Messages
+                that are not chosen stay in the archive.
 
         Returns:
-            What became of each message, counted; None where it was not approved: what was drained
-            is in its failed queues again.
+            The counted outcome of the messages; None if `approve` said no. The drained messages are
+            then back in their failed queues.
 
         Raises:
-            Stopped: a guard stopped it; its `identity` says what was sent by then.
-            RedriveError: it could not go on; the same call does.
+            StoppedEarly: a guard stopped the job; its `identity` says what was sent by then.
+            RedriveError: the job could not go on; the same call continues it.
         """
         choice = choice or Selection()
         choice.check()
         run = self.begun(queues, snapshot)
         choice = self.chosen(run, choice)
-        # Also where nobody is asked: a transform that is wrong is an error before anything is sent.
+        # Plan even if nobody is asked: a wrong transform must fail before anything is sent.
         planned = self.plan(run, choice)
         if planned.chosen and not approve(run, planned):
             if not run.source:
@@ -191,19 +191,20 @@ class Reprocess:
         restore: bool = False,
         order: Mapping[str, object] | None = None,
     ) -> Reconciliation:
-        """Send what is chosen, and count what became of each message.
+        """Send the chosen messages, and count the outcome of each message of the run.
 
         Args:
             run: the run.
-            choice: what is sent.
-            chosen: how many messages that is, as the plan has counted; None to count them first.
-            restore: whether what is left is restored to the queue that it came from. What nothing
-                says a way of stays in the archive, as what could not be sent does.
-            order: what else the journal is to say of how it was asked for, as JSON values.
+            choice: which messages to send.
+            chosen: the number of chosen messages, as counted by the plan; None to count them first.
+            restore: whether to restore the remaining messages to the queues that they came from.
+                Chosen messages without a sure way back stay in the archive, as do messages that
+                could not be sent.
+            order: further options of the order to record in the journal, as JSON values.
 
         Raises:
-            Stopped: a guard stopped it; its `identity` says what was sent by then.
-            ConfigurationError: somebody else does it just now.
+            StoppedEarly: a guard stopped the job; its `identity` says what was sent by then.
+            ConfigurationError: another process is running this job.
         """
         with self._recording(
             Kind.REQUEUE,
@@ -236,7 +237,7 @@ class Reprocess:
         planned: int = 0,
         counted: Event | None = None,
     ) -> Iterator[RecordedJob]:
-        """The journal has what is done in the block, and how it ends."""
+        """Record the work of the block in the journal, and how it ends."""
         with self._recorder.recording(
             kind,
             run,
@@ -251,7 +252,7 @@ class Reprocess:
                 self._job = None
 
     def _order_of(self, choice: Selection) -> dict[str, object]:
-        """How a requeue was asked for, as JSON values."""
+        """Return the options of a requeue for the journal, as JSON values."""
         given: dict[str, object] = {
             "selection": {"where": choice.where, "groups": []},
             "transform": choice.transform,
@@ -266,31 +267,31 @@ class Reprocess:
         return {name: value for name, value in given.items() if value}
 
     def _count_in(self, run: Run, event: Event) -> int:
-        """How many messages of a run are in a state, by the ledger alone."""
+        """Count the messages of a run that are in a state, by the ledger alone."""
         if not self.archive.storage.exists("ledger"):
             return 0
         with explained():
             return self._messages_of(run).states().where(f"{STATE} = '{event}'").count()
 
     def _tell(self, phase: str, done: int, total: int) -> None:
-        """Tells whoever watches, and the journal, how far a phase is."""
+        """Report the progress of a phase to the caller and to the journal."""
         if self._job is not None and phase == _PHASES.get(self._job.record.kind):
             self._job.progress(done, total)
         self._on_progress(phase, done, total)
 
     def begun(self, queues: Sequence[str], snapshot: Snapshot | None = None) -> Run:
-        """The run of these queues, or of this snapshot, to go on with; else a new one that is
+        """Return the unfinished run of these queues or this snapshot, else a new run; either one is
         drained."""
         run = self.unfinished(queues, snapshot)
         if run is not None and self._family_of(run) != run.family:
             raise ConfigurationError(
                 f"run {run.id} was begun with --exchange {run.family.main} --retry-suffix "
                 f"{run.family.retry_suffix} --failed-suffix {run.family.failed_suffix}",
-                "Continue it with the same, or restore what is left of it first: redrive spark "
+                "Continue it with the same options, or restore the rest of it first: redrive spark "
                 "restore.",
             )
         if run is not None and self.archive.is_drained(run):
-            self._on_note(f"Going on with run {run.id}.")
+            self._on_note(f"Continuing run {run.id}.")
             return run
         return self.drain(queues) if snapshot is None else self.copy(snapshot)
 
@@ -299,16 +300,16 @@ class Reprocess:
         return self._options.exchanges or run.family
 
     def copy(self, snapshot: Snapshot) -> Run:
-        """Takes a snapshot into the archive, as a new run; the snapshot stays.
+        """Copy a snapshot into the archive as a new run. The snapshot is left as it is.
 
         Raises:
-            ConfigurationError: the archive has had it before: its messages would be there twice.
+            ConfigurationError: the archive has dealt with all messages of this snapshot before.
         """
         for run in self.archive.runs():
             if run.source == source_of(snapshot) and self.archive.is_ended(run):
                 raise ConfigurationError(
-                    f"the messages of {snapshot.path} have all found their place in run {run.id}",
-                    "Use another archive to have them there once more.",
+                    f"run {run.id} has already dealt with all messages of {snapshot.path}",
+                    "Use another archive to process them again.",
                 )
         return copy_snapshot(
             self.archive,
@@ -319,16 +320,16 @@ class Reprocess:
         )
 
     def sources(self, queues: Sequence[str]) -> list[FailedSource]:
-        """The queues of failed messages that are meant by these names.
+        """Return the failed queues that these names stand for.
 
         Raises:
-            ConfigurationError: there is none of that name.
+            ConfigurationError: there is no queue of that name.
             BrokerUnavailable, PermissionDenied: the broker can't be reached.
         """
         return sources_of(self._url, queues, literal=self._options.literal)
 
     def drain(self, queues: Sequence[str], *, file_rows: int = FILE_ROWS) -> Run:
-        """Takes queues of failed messages into the archive, as a new run or an unfinished one."""
+        """Drain failed queues into the archive, as a new run or to finish an earlier one."""
         options = self._options
         sources = self.sources(queues)
         drain.check_before(
@@ -353,8 +354,8 @@ class Reprocess:
         return run
 
     def unfinished(self, queues: Sequence[str], snapshot: Snapshot | None = None) -> Run | None:
-        """The latest run of these queues, or of this snapshot, of which messages are still to be
-        decided on; None where there is none."""
+        """Return the latest run of these queues or this snapshot that has messages left to deal
+        with; None if there is none."""
         address = BrokerURL.parse(self._url).address
         source = "" if snapshot is None else source_of(snapshot)
         for run in reversed(self.archive.runs()):
@@ -368,18 +369,19 @@ class Reprocess:
         return None
 
     def _is_of(self, run: Run, names: Sequence[str]) -> bool:
-        """Whether a run is of the queues of these names; a queue may be gone since it was
-        drained."""
+        """Tell whether a run is of the queues with these names. Goes by the names only, since a
+        queue may have been deleted after it was drained."""
         if self._options.literal and run.main_queues:
             return False
         meant = {name if name in run.queues else name.removesuffix(FAILED_SUFFIX) for name in names}
         return set(run.queues) == meant
 
     def chosen(self, run: Run, choice: Selection) -> Selection:
-        """What is sent of a run: what was chosen when its sending began, or else this.
+        """Return the selection recorded when sending of the run began, or `choice` if there is none
+        yet.
 
         Raises:
-            ConfigurationError: something else was chosen before.
+            ConfigurationError: a different selection was recorded.
         """
         before = self.archive.choice(run)
         if before is None:
@@ -391,17 +393,17 @@ class Reprocess:
                 f"transform={begun.changed_by!r}{' and force' * begun.force}"
                 f"{'' if begun.to is None else f' and to={begun.to!r}'}{' and via' * begun.via}"
                 f"{' and unchecked' * begun.unchecked}",
-                "Continue it with the same, or restore what is left of it first: redrive spark "
+                "Continue it with the same options, or restore the rest of it first: redrive spark "
                 "restore.",
             )
         return begun
 
     def choose(self, run: Run, choice: Selection) -> None:
-        """Fixes what is sent of a run, for whoever takes it up again."""
+        """Record the selection of a run, so that resuming it sends the same messages."""
         self.archive.choose(run, choice.to_dict())
 
     def plan(self, run: Run, choice: Selection) -> RunPlan:
-        """What is there of a run, and what would be sent; it is on the run's page, too."""
+        """Return what a run holds and what would be sent; write it to the run's page as well."""
         kept, choice = self._messages_of(run), self._judging(run, choice)
         found = plan(run, kept.with_states(), choice)
         change = choice.change()
@@ -417,11 +419,11 @@ class Reprocess:
         management_url: str | None = None,
         snapshot: Snapshot | None = None,
     ) -> RunPlan:
-        """What is in the failed queues, or in the snapshot, and what would be sent, without taking
-        anything.
+        """Return what is in the failed queues or the snapshot and what would be sent, without
+        taking anything.
 
         Raises:
-            ConfigurationError: looking would make the broker delete messages.
+            ConfigurationError: a look would make the broker delete messages.
         """
         folder = f"_look-{uuid.uuid4().hex[:8]}"
         try:
@@ -439,7 +441,7 @@ class Reprocess:
             self.archive.storage.delete_folder(folder)
 
     def _looked(self, queues: Sequence[str], management_url: str | None) -> Run:
-        """What is in queues of failed messages, as a run that has taken nothing."""
+        """Return a run with copies of the messages in failed queues; all stay in their queues."""
         sources = self.sources(queues)
         limits = limits_of(
             self._url,
@@ -458,13 +460,13 @@ class Reprocess:
         timeout = self._options.sending.timeout
         task = DrainTask(self._url, self.archive.storage, run.id, FILE_ROWS, timeout, takes=False)
         for source in sources:
-            # One consumer: the order of what several of them return is not theirs.
+            # One consumer only: several of them would not return messages in their order.
             depth = run.depths[source.name]
             task.take(TaskShare(source, depth, "look", limits[source.name]), 0)
         return run
 
     def whereabouts(self, queues: Sequence[str]) -> list[MessageCounts]:
-        """How much is in these queues, which messages are sent to, and who consumes them.
+        """Return how many messages these target queues hold, and who consumes them.
 
         Raises:
             BrokerUnavailable: no broker answered.
@@ -473,18 +475,18 @@ class Reprocess:
         return [going_on(place, lambda: self._judge) for place in places]
 
     def send(self, run: Run, choice: Selection, *, chosen: int | None = None) -> None:
-        """Send what is chosen, the canary first.
+        """Send the chosen messages, the canary first.
 
         Args:
             run: the run.
-            choice: what is sent.
-            chosen: how many messages that is, as the plan has counted; None to count them first,
-                which reads and filters all of the run once more.
+            choice: which messages to send.
+            chosen: the number of chosen messages, as counted by the plan; None to count them first,
+                which reads and filters the whole run once more.
 
         Raises:
-            Stopped: too few were confirmed, some of the canary did not succeed, or too large a
-                share is failing.
-            ConfigurationError: they were drained from another broker.
+            StoppedEarly: too few messages were confirmed, some of the canary did not succeed, or
+                too large a share is failing.
+            ConfigurationError: the messages were drained from another broker.
             RedriveError: the broker was away for too long, or refused.
         """
         self.check_broker(run)
@@ -502,12 +504,12 @@ class Reprocess:
     def _send_canary(
         self, run: Run, choice: Selection, messages: "DataFrame", total: int, guards: Guards
     ) -> int:
-        """Send a few, and wait until each has succeeded; return how many were sent."""
+        """Send a few messages, and wait until each has succeeded; return how many were sent."""
         longest = (
             self._longest_watch(run, choice, messages) if guards.watch is None else guards.watch
         )
         job = str(uuid.uuid4())
-        # In the order of their ids: a task that is tried again has the same ones.
+        # Ordered by id, so that a retried task gets the same messages.
         some = messages.orderBy(ID).limit(min(guards.canary, total))
         with self._watch(run, choice, some, job) as watch:
             canary = Canary(
@@ -521,7 +523,7 @@ class Reprocess:
                 job=job,
                 judge=lambda _: canary.verdict(watch.look(), time_is_up=False),
             )
-            # A possible duplicate may succeed twice, and is not to be counted as two of them.
+            # A possible duplicate may succeed twice, and must not count as two messages.
             canary = canary._replace(
                 sent=canary.sent - self._check_canary(canary, ledger),
                 doubtful=ledger.possible_duplicates(),
@@ -551,7 +553,7 @@ class Reprocess:
     def _send_under(
         self, run: Run, choice: Selection, messages: "DataFrame", total: int, share: float | None
     ) -> None:
-        """Sends messages until too large a share of them is failing."""
+        """Send messages until too large a share of them is failing."""
         if share is None:
             self._send(run, choice, messages, total)
             return
@@ -567,7 +569,7 @@ class Reprocess:
             )
 
     def _watch(self, run: Run, choice: Selection, messages: "DataFrame", job: str) -> RunWatch:
-        """What watches messages that are sent as a job of this id."""
+        """Return a watch on the messages that are sent under this job id."""
         return watch_of(
             self._url,
             run,
@@ -579,7 +581,7 @@ class Reprocess:
         )
 
     def _longest_watch(self, run: Run, choice: Selection, messages: "DataFrame") -> timedelta:
-        """How long a canary is watched at most, where nobody said."""
+        """Return how long to watch a canary at most, if the user did not say."""
         from pyspark.sql import functions as F
 
         took = F.unix_seconds("failed_at") - F.unix_seconds("first_failed_at")
@@ -600,10 +602,10 @@ class Reprocess:
         )
 
     def restore(self, run: Run, *, refused: bool = True) -> None:
-        """Puts what is left back into the queues that it came from.
+        """Put the remaining messages back into the queues that they came from.
 
         Raises:
-            ConfigurationError: they were drained from another broker.
+            ConfigurationError: the messages were drained from another broker.
             RedriveError: the broker was away for too long, or refused.
         """
         self.check_broker(run)
@@ -613,10 +615,10 @@ class Reprocess:
                 job.counted(self._count_in(run, Event.RESTORED) - job.counted_before)
 
     def _restore(self, run: Run, *, refused: bool, choice: Selection | None = None) -> None:
-        """Restores what is left, but what a choice means and has no way of."""
+        """Restore the remaining messages, except those that `choice` selects but can't route."""
         kept = self._messages_of(run)
         choice = None if choice is None else self._judging(run, choice)
-        # Of a subscription's messages the way is known, unless they go by the first exchange.
+        # Messages of subscriptions always have a way, unless `via` asks for their first exchange.
         has_some = choice is not None and (run.dead_letter_queues or choice.via)
         send.restore(
             self._spark,
@@ -632,8 +634,7 @@ class Reprocess:
         )
 
     def discard(self, run: Run, choice: Selection) -> int:
-        """Notes that what is chosen is not wanted any more; it stays in the archive. Returns how
-        many."""
+        """Mark the chosen messages as unwanted; they stay in the archive. Return how many."""
         ledger = ArchiveLedger(self.archive.storage, run.id, str(uuid.uuid4()))
         count = 0
         choice = replace(choice, discards=True)
@@ -649,12 +650,11 @@ class Reprocess:
         return count
 
     def verify(self, run: Run, choice: Selection | None = None) -> Reconciliation:
-        """Counts what became of each message; keeps that, and the page for people, which shows all
-        of the run.
+        """Count the outcome of each message, and write the JSON and HTML reports of the whole run.
 
         Args:
             run: the run.
-            choice: what was sent of it; None for what was noted when its sending began.
+            choice: which messages were sent; None for the selection recorded when sending began.
         """
         kept = self._messages_of(run)
         asked = self._judging(run, choice or self._noted(run))
@@ -665,13 +665,13 @@ class Reprocess:
         return identity
 
     def _messages_of(self, run: Run) -> ArchivedMessages:
-        """What a run that is drained has; what is in it more than once is looked for once."""
+        """Return the messages of a run; cached once it is drained, as finding repeats is costly."""
         if not self.archive.is_drained(run):
             return ArchivedMessages(self._spark, self.archive, run)
         return self._known.setdefault(run.id, ArchivedMessages(self._spark, self.archive, run))
 
     def _judging(self, run: Run, choice: Selection) -> Selection:
-        """A choice that knows what the broker says of the ways back, if these count."""
+        """Return the choice with a judge that asks the broker about ways back, if it needs one."""
         if not choice.direction.asks_the_broker or not run.dead_letter_queues or choice.judge:
             return choice
         return replace(choice, judge=self._judge)
@@ -681,35 +681,35 @@ class Reprocess:
         return judge_at(self._connector, self._options.management_url)
 
     def _noted(self, run: Run) -> Selection:
-        """What was chosen when the sending of a run began; all where it has not."""
+        """Return the selection recorded when sending of a run began; if none was, all messages."""
         noted = self.archive.choice(run)
         return Selection() if noted is None else Selection.from_dict(noted)
 
     def check_broker(self, run: Run) -> None:
-        """Looks whether this is the broker that a run's messages came from.
+        """Check that this is the broker that the run's messages came from.
 
         Raises:
-            ConfigurationError: it is not, and no other was asked for.
+            ConfigurationError: it is not, and `another_broker` is off.
         """
         here = BrokerURL.parse(self._url).address
         if here != run.address and not self._options.another_broker:
             raise ConfigurationError(
-                f"run {run.id} was drained from {run.address}, and this is {here}",
-                "Give the address it came from by --url, or --another-broker where it is to go to "
+                f"run {run.id} was drained from {run.address}, but this is {here}",
+                "Give the address that it came from with --url, or use --another-broker to send to "
                 "this one.",
             )
 
     def _chosen(self, run: Run, choice: Selection) -> "DataFrame":
-        """What is chosen and can still be sent, as it would be sent."""
+        """Return the chosen messages that can still be sent, with their final bodies."""
         kept, choice = self._messages_of(run), self._judging(run, choice)
         messages = choice.of(kept.open())
         if choice.judge is not None or choice.via:
-            # By what a message was, and not by what somebody has made of its body.
+            # The way depends on the original message, not on its transformed body.
             messages = choice.with_ways(messages)
         change = choice.change()
         if change is None:
             return messages
-        # Applied once, to all that was ever chosen: a choice that is taken up again sends the same
+        # Applied once to everything that the choice selects, so that a resumed job sends the same
         # bodies.
         everything = choice.of(kept.messages())
         changed = transformed(self._spark, self.archive, run, choice.key, everything, change)
@@ -749,16 +749,16 @@ class Reprocess:
         return ledger
 
     def _check_canary(self, canary: Canary, ledger: ArchiveLedger) -> int:
-        """A canary is too few for its tasks to judge by. Returns how many of it could not be
-        sent."""
+        """Stop if too much of the canary was refused, since it is too small for tasks to judge by.
+        Return how many messages could not be sent."""
         refused = [entry for entry in ledger.entries() if entry.event is Event.REFUSED]
         if (
             len(refused) == canary.sent
             or len(refused) > (1 - self._options.sending.least_share) * canary.sent
         ):
             raise StoppedEarly(
-                f"of the canary's {canary.sent} messages {len(refused)} could not be sent; the "
-                f"first: {refused[0].detail}"
+                f"{len(refused)} of the canary's {canary.sent} messages could not be sent; the "
+                f"first error: {refused[0].detail}"
             )
         return len(refused)
 
@@ -768,19 +768,19 @@ _PHASES = {
     str(Kind.REQUEUE): "requeueing",
     str(Kind.RESTORE): "restoring",
 }
-"""The phase by whose progress a job is measured."""
+"""The phase that a job's progress is measured by."""
 
 
 def _count(job: RecordedJob, identity: Reconciliation) -> None:
-    """Has the journal say what a requeue came to."""
+    """Set the counts of a requeue in its record."""
     job.counted(
         identity.requeued - job.counted_before, identity.possible_duplicates, identity.refused
     )
 
 
 def _arrivals_of(messages: "DataFrame") -> dict[str, set[WayBack]]:
-    """By which exchanges and keys messages came to which dead-letter queue; nothing where these are
-    too many to be watched."""
+    """Return the exchanges and keys by which messages reached each dead-letter queue; empty if
+    there are too many to watch."""
     with explained():
         rows = (
             messages.where(f"{DEAD_LETTER_QUEUE} is not null")
@@ -814,27 +814,27 @@ def requeue(
     journal: LocalJournal | None = None,
     reason: str = "",
 ) -> Reconciliation:
-    """Requeues failed messages to where they failed: `Reprocess.requeue` without being asked.
+    """Requeue failed messages to where they failed, without asking for approval.
 
     Args:
         spark: the session.
-        archive: where messages are kept in between.
+        archive: where messages are kept between the phases.
         url: the broker's address.
         queues: the main queues, or any dead-letter queues.
-        where: which; None for all.
+        where: send only the messages that match this filter expression; None for all.
         transform: `module:function`, which changes bodies.
-        force: whether messages go that were requeued too often already.
-        to: a queue for all of them; None for where each failed.
-        via: whether each is published as it was first, by its exchange and key: everything that is
+        force: whether to send messages that have already been requeued too often.
+        to: send all messages to this queue; None for the queue that each failed in.
+        via: whether to publish each message with its first exchange and key: everything that is
             bound there gets a copy.
-        unchecked: whether messages of dead-letter queues go whose way back the broker's topology
-            neither confirms nor contradicts.
-        options: how it sends, and what it does besides.
-        journal: where it is written down what is done; None for nowhere.
-        reason: why it is done, for the journal.
+        unchecked: whether to send messages of dead-letter queues whose way back the broker's
+            topology neither confirms nor contradicts.
+        options: how messages are sent, and other options of the job.
+        journal: where the job is recorded; None to record nothing.
+        reason: why the job is run, for the journal.
 
     Returns:
-        What became of each message, counted.
+        The counted outcome of the messages.
     """
     identity = Reprocess(spark, archive, url, options, journal=journal, reason=reason).requeue(
         queues, Selection(where, transform, force=force, to=to, via=via, unchecked=unchecked)

@@ -1,8 +1,8 @@
-"""How a row of a DataFrame becomes a publish: as it is, requeued to where it failed, or restored to
-the queue of failed messages that it came from.
+"""Turn rows of a DataFrame into messages to publish: as they are, requeued to where they failed, or
+restored to the queue that they were drained from.
 
-The rules are those of `failures` and `topology`. A row is ours where it has the archive's columns,
-and anybody's where it has a routing key and a body.
+The rules are those of `failures` and `topology`. Requeueing and restoring need the archive's
+columns; plain publishing needs only a routing key and a body.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 ID = "id"
 SENT_BY, SENT_BY_TYPE = "sent_by", "struct<exchange:binary,routing_key:binary>"
-"""The way of a message whose body was changed since it was told."""
+"""The way of a message, decided before its body was changed."""
 
 
 class Mode(StrEnum):
-    """What a writer does with rows."""
+    """What the writer does with its rows."""
 
     PUBLISH = "publish"
     REQUEUE = "requeue"
@@ -60,7 +60,7 @@ class PreparedRow(NamedTuple):
 
 
 Row = Mapping[str, Any]
-"""A row by its columns, with the Python values of Spark's types."""
+"""A row by column name, with the Python values of Spark's types."""
 
 Prepare = Callable[[Row], PreparedRow]
 _ARCHIVED = {
@@ -72,8 +72,8 @@ _ARCHIVED = {
     BODY: "binary",
 }
 _ARCHIVED_TOO = {DEAD_LETTER_QUEUE: "string", SENT_BY: SENT_BY_TYPE}
-"""Rows without a dead-letter queue are of subscriptions, and those without a way tell theirs
-themselves."""
+"""Optional columns of archived rows. Without a dead-letter queue, a row belongs to a subscription;
+without a way, the way is derived from the message itself."""
 _PUBLISHED = {"routing_key": ("string",), "body": ("binary", "string")}
 _OPTIONAL: dict[str, tuple[str, ...]] = {
     ID: ("string",),
@@ -87,8 +87,8 @@ _OPTIONAL: dict[str, tuple[str, ...]] = {
 
 
 def check_columns(mode: Mode, columns: Mapping[str, str]) -> None:
-    """Raises ConfigurationError where a DataFrame with these columns and Spark types can't be
-    written."""
+    """Check that a DataFrame with these columns and Spark types can be written; raise
+    ConfigurationError if not."""
     required = (
         {name: (kind,) for name, kind in _ARCHIVED.items()}
         if mode is not Mode.PUBLISH
@@ -112,8 +112,8 @@ def check_columns(mode: Mode, columns: Mapping[str, str]) -> None:
     for name, kind in columns.items():
         if name not in required and name not in _OPTIONAL:
             raise ConfigurationError(
-                f"the DataFrame has the column {name!r}, which no message has",
-                f"Known are {', '.join((*required, *_OPTIONAL))}.",
+                f"the DataFrame has the unknown column {name!r}",
+                f"Known columns are {', '.join((*required, *_OPTIONAL))}.",
             )
         if name in _OPTIONAL and kind not in _OPTIONAL[name]:
             raise ConfigurationError(
@@ -130,7 +130,7 @@ def preparer(
     exchanges: ExchangeFamily,
     direction: Direction,
 ) -> Prepare:
-    """What makes a publish of a row, on a connection with this largest frame."""
+    """Return the function that turns a row into a message, for this maximum frame size in bytes."""
     match mode:
         case Mode.REQUEUE:
             bulk = BulkRequeue(job, frame_max)
@@ -142,21 +142,21 @@ def preparer(
 
 
 def rows_of(batch: "pyarrow.RecordBatch", names: Sequence[str]) -> Iterator[Row]:
-    """The rows of an Arrow batch that a writer was given."""
+    """Yield the rows of an Arrow batch, with these columns."""
     columns = [batch.column(name).to_pylist() for name in names]
     for values in zip(*columns, strict=True):
         yield dict(zip(names, values, strict=True))
 
 
 def columns_read(mode: Mode, names: Sequence[str]) -> list[str]:
-    """The columns that are looked at: the others are not turned into Python values."""
+    """Return the columns that are needed: the others are not converted to Python values."""
     return [
         name for name in names if mode is Mode.PUBLISH or name in _ARCHIVED or name in _ARCHIVED_TOO
     ]
 
 
 def _message(row: Row) -> FailedMessage:
-    """Return the message of a row of the archive, in which anybody may have written."""
+    """Return the message of an archived row, which may have been tampered with."""
     try:
         return message_of([*(row[name] for name in NEEDED), row.get(DEAD_LETTER_QUEUE)])
     except ValueError as error:
@@ -169,7 +169,7 @@ def _requeued(
     row: Row, direction: Direction, bulk: BulkRequeue, job: str, frame_max: int
 ) -> PreparedRow:
     is_ours = row.get(DEAD_LETTER_QUEUE) is None
-    # What is in a subscription's failed queue goes all one way, and need not be looked into.
+    # All messages of a subscription's failed queue go the same way, so most need no parsing.
     if is_ours and not direction.via:
         ordinary = bulk.requeue(row[PROPERTIES])
         if ordinary is not None:
@@ -183,7 +183,7 @@ def _requeued(
         way = WayBack(text_of(given["exchange"]), text_of(given["routing_key"]))
     delivery = message.delivery
     if given is not None and json_text_of(message) is None and is_json(delivery.body):
-        # Its transform has made plain JSON of what was compressed, or in another charset.
+        # The transform has turned a compressed body, or one in another charset, into plain JSON.
         properties = with_body(delivery.body, delivery.properties)
         delivery = replace(delivery, properties=properties)
     publish = rewrite.requeue(renewed(delivery), job=job, frame_max=frame_max)

@@ -1,10 +1,9 @@
-"""The plan of a run: what it has drained, grouped by cause, and what of it would be sent.
+"""The plan of a run: the drained messages grouped by cause, and those that would be sent.
 
 The plan of a requeue on one machine (`failures.plan`) reads each message once. This one is counted
-where the messages are, by Spark, and no message comes to the driver: what a cause is, and which
-messages match, is the rule of `failures` (`group_id` and the filter's answer are columns), and only
-the adding up is Spark's. So is the range of time that is shown: percentiles take the place of the
-sorted times that `failures.groups` has at hand.
+by Spark where the messages are, and no message comes to the driver. Causes and matches follow the
+rules of `failures` (`group_id` and the filter's result are columns); Spark only adds up. It also
+finds the time range to show, from percentiles instead of the sorted times in `failures.groups`.
 """
 
 import contextlib
@@ -29,31 +28,31 @@ if TYPE_CHECKING:
 
 _ABOUT = "about"
 _ENDS = [0.0, 0.05, 0.95, 1.0]
-"""The first, the last, and where the earliest and the latest of twenty end."""
+"""Percentiles of the failure times: the first, the earliest 5 %, the latest 5 %, and the last."""
 _MOST_GROUPS = 200
 _OF_ROUTE = ("way", "verdict", "reason")
 _MOST_WAYS = 100
 _FEW = 20
 _BY_EXCHANGE = "exchange "
-"""How a way begins, in words, that is no queue. Such a queue is not told of, and gets its messages
-all the same."""
+"""The prefix of a way, as text, that leads to an exchange and not to a queue. A queue whose name
+starts like this is missing from `RunPlan.queues`, but still gets its messages."""
 _BUCKETS = 48
 
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """Messages of one cause in one queue, as Spark has counted them.
+    """Messages of one cause in one queue, as counted by Spark.
 
     Args:
         id: the id of the cause, `Cause.group_id`.
         queue: the queue that they failed in.
-        error_type: the exception's class; None where a peer did not say.
-        error_message: one of its texts.
-        count: how many messages.
+        error_type: the exception's class; None if a peer did not record it.
+        error_message: the error message of one of them.
+        count: the number of messages.
         chosen: how many of them would be sent.
-        size: their bodies, in bytes.
-        first: when the first failed; None where nobody said.
-        last: when the last failed.
+        size: the total size of their bodies, in bytes.
+        first: when the first failed; None if unknown.
+        last: when the last failed; None if unknown.
     """
 
     id: str
@@ -69,32 +68,32 @@ class RunGroup:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What is there, and what would be sent.
+    """The messages of a run, and those that would be sent.
 
     Args:
         run: the run's id.
-        where: the expression that says which; None for all.
-        transform: what changes bodies, a function's name or a patch; None for nothing.
-        count: messages that it is about.
+        where: the filter expression; None for all messages.
+        transform: what changes bodies, a function's name or a patch; None for no change.
+        count: the number of messages that the plan covers.
         chosen: how many of them would be sent.
-        too_often: how many of those that are meant stay, because they were requeued too often.
-        earlier: how many failed so much earlier than most that `times` leaves them out.
-        later: how many failed so much later.
-        no_way_back: how many of those that are meant stay, because nothing says which queue they
-            failed in.
-        contradicted: how many because the broker's topology says otherwise than they do.
-        unchecked: how many because the broker could not confirm what they say.
-        left: of all these, how many would go which way, and why they stay.
-        without_way_back: some of these: the id, the dead-letter queue, and the cause of each.
-        ways: how many would go which way, in words; those that most go.
-        size: the bodies of all, in bytes.
-        chosen_size: the bodies of those that would be sent.
-        largest: the largest body.
-        median: the size of the middle one.
-        states: how many messages of the run are in which state.
-        groups: the causes, the most frequent first.
-        times: when they failed: the beginning of each stretch of time, and how many in it.
-        stretch_seconds: how long a stretch is.
+        too_often: selected messages that stay because they were requeued too often.
+        earlier: messages left out of `times`, because they failed much earlier than most.
+        later: the same for messages that failed much later.
+        no_way_back: selected messages that stay because nothing says which queue they failed in.
+        contradicted: the same, because the broker's topology contradicts what they say.
+        unchecked: the same, because the broker could not confirm what they say.
+        left: the messages of the last three counts by the way they would go, with the reason why
+            they stay.
+        without_way_back: some of these messages: the id, the dead-letter queue, and the cause.
+        ways: the number of messages to be sent by each way, as text; the most frequent ways only.
+        size: the total size of all bodies, in bytes.
+        chosen_size: the total size of the bodies to be sent, in bytes.
+        largest: the size of the largest body, in bytes.
+        median: the median body size, in bytes.
+        states: the number of messages of the run in each state.
+        groups: the causes, most frequent first.
+        times: a histogram of failure times: the start of each interval, and its message count.
+        stretch_seconds: the length of an interval, in seconds.
     """
 
     run: str
@@ -122,17 +121,17 @@ class RunPlan:
 
     @property
     def queues(self) -> list[str]:
-        """The queues that they would go to, the one that gets most first; without what an exchange
-        chooses."""
+        """The queues that messages would be sent to, busiest first; without those that an exchange
+        routes to."""
         return [way for way in self.ways if not way.startswith(_BY_EXCHANGE)]
 
     @property
     def done_before(self) -> int:
-        """How many messages of the run were sent, restored or discarded before."""
+        """Number of messages of the run that were already sent, restored or discarded."""
         return sum(count for state, count in self.states.items() if state not in OPEN)
 
     def to_dict(self) -> dict[str, object]:
-        """For programs: times as ISO 8601."""
+        """Return the plan as JSON values, with ISO 8601 times."""
         values = asdict(self)
         for group in values["groups"]:
             group["first"], group["last"] = _iso(group["first"]), _iso(group["last"])
@@ -141,11 +140,11 @@ class RunPlan:
 
 
 def plan(run: Run, messages: "DataFrame", choice: Selection, *, whole: bool = False) -> RunPlan:
-    """Looks at a run's messages."""
+    """Count a run's messages; all of them if `whole`, else only those that are still open."""
     from pyspark.sql import functions as F
 
     about = F.lit(True) if whole else F.col(STATE).isin(*OPEN)
-    # Without the bodies, once: it is looked at from three sides.
+    # Persisted without the bodies, because several queries read it.
     marked = (
         choice.marked(messages)
         .select(
@@ -163,7 +162,7 @@ def plan(run: Run, messages: "DataFrame", choice: Selection, *, whole: bool = Fa
             about.alias(_ABOUT),
             (F.col(CHOSEN) & about).alias(CHOSEN),
             (F.col(STAYS) & about).alias(STAYS),
-            # What was restored since is where it came from.
+            # Restored messages are back where they came from, and need no way.
             (F.col(NO_WAY) & F.col(STATE).isin(*OPEN)).alias(NO_WAY),
         )
         .persist()
@@ -229,7 +228,7 @@ def plan(run: Run, messages: "DataFrame", choice: Selection, *, whole: bool = Fa
         stretch = _stretch(begin, end)
         failed = F.unix_seconds("failed_at")
         within = failed.between(begin, end)
-        # What is left out has no start of a stretch, and is told apart by the side that it is on.
+        # Messages outside the range have no start, and are split into earlier and later ones.
         start = F.when(within, F.floor(failed / stretch) * stretch)
         times = (
             marked_about.where("failed_at is not null")
@@ -289,7 +288,7 @@ def plan(run: Run, messages: "DataFrame", choice: Selection, *, whole: bool = Fa
 
 
 def _stay(left: "Sequence[Row]") -> dict[str, int]:
-    """How many stay for which verdict, by the names of a plan's fields."""
+    """Count the messages that stay by verdict, under the field names of a plan."""
     counts: Counter[str] = Counter()
     for row in left:
         counts[row["verdict"] or Verdict.UNKNOWN.value] += row["count"]
@@ -313,8 +312,9 @@ def _released(frame: "DataFrame") -> Iterator[None]:
 
 
 def _most_of(ends: list[int] | None) -> tuple[int, int]:
-    """When most of the messages failed, of the ends in `_ENDS`: all, unless at most one in ten
-    failed so long before or after the others that these would be a line."""
+    """Return the time range of most messages, from the percentiles in `_ENDS`. This is the full
+    range, unless at most one in ten failed so long before or after the rest that the rest would
+    shrink to a line."""
     if ends is None:
         return 0, 0
     first, early, late, last = ends
@@ -324,8 +324,8 @@ def _most_of(ends: list[int] | None) -> tuple[int, int]:
 
 
 def _stretch(first: int, last: int) -> int:
-    """Seconds, so that there are at most so many stretches, and people can read where they
-    begin."""
+    """Return an interval length in seconds that gives at most about `_BUCKETS` intervals, which
+    start at round times."""
     span = last - first
     for seconds in (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400):
         if span / seconds <= _BUCKETS:

@@ -1,5 +1,5 @@
-"""Failed messages for trying things out: as redrive sets them aside, and as the PHP services do
-that share queues with it."""
+"""Sample failed messages for trials, as written by redrive and by PHP services that share its
+queues."""
 
 import json
 import random
@@ -32,7 +32,7 @@ _FRAME_MAX = 131_072
 
 
 def declare_queue(url: str, queue: str, queue_type: QueueType = "quorum") -> None:
-    """Makes the queues of a subscription for samples."""
+    """Declare the queues of a subscription for samples."""
     declare(
         Connector(url, default_name("sample")),
         Subscription(queue, ["sample.*"], queue_type=queue_type),
@@ -40,8 +40,8 @@ def declare_queue(url: str, queue: str, queue_type: QueueType = "quorum") -> Non
 
 
 def samples(queue: str, count: int, *, size: int = 512, seed: int = 0) -> Iterator[rewrite.Publish]:
-    """The publishes that set messages aside; every fifth as PHP leaves it, without a header of
-    ours."""
+    """Yield messages to publish to the failed exchange; every fifth as a PHP service leaves it,
+    without redrive's headers."""
     chance = random.Random(f"{queue} {seed}")
     exchanges = Subscription(queue, ["sample.*"]).exchanges
     for number in range(count):
@@ -91,7 +91,7 @@ def samples(queue: str, count: int, *, size: int = 512, seed: int = 0) -> Iterat
 
 
 def fill(url: str, queue: str, count: int, *, size: int = 512, seed: int = 0) -> None:
-    """Puts samples into the failed queue of `queue`."""
+    """Put samples into the failed queue of `queue`."""
     room = threading.Semaphore(10 * _BATCH)
     errors: list[RedriveError] = []
 
@@ -126,7 +126,7 @@ def fill(url: str, queue: str, count: int, *, size: int = 512, seed: int = 0) ->
 
 
 def _from_php(queue: str, exchange: str, body: object, chance: random.Random) -> rewrite.Publish:
-    """As the PHP services leave a message: an envelope, the broker's `x-death`, and no more."""
+    """Return a message as a PHP service leaves it: an envelope and the broker's `x-death`."""
     stamp = (_BEGAN + timedelta(seconds=chance.randrange(100_000))).strftime("%Y%m%d%H%M%S")
     envelope = {"body": body, "__id": f"{stamp}-{chance.getrandbits(64):016x}"}
     death: dict[str, FieldValue] = {

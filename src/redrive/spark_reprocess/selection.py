@@ -1,4 +1,4 @@
-"""What of a run is sent: all that an expression means, changed or not, and where to."""
+"""Which messages of a run to send, with which edits, and to which queue."""
 
 import hashlib
 import json
@@ -24,20 +24,19 @@ if TYPE_CHECKING:
 
 
 _SMALLEST = BY_NAME["size"]
-"""What is read where an expression speaks of no column: a task must see how many rows there are."""
+"""The column to read if an expression uses none: a task still needs the number of rows."""
 
 
 def check_filter(expression: str, now: datetime) -> None:
-    """Raises ConfigurationError where an expression can't be used; the message says where it is
-    wrong."""
+    """Check a filter expression; raise ConfigurationError if it is invalid, saying where."""
     with Database(now) as database:
         database.columns_of(expression)
 
 
 def is_chosen(expression: str, now: datetime) -> "Column":
-    """A column that is true of the messages that an expression means, and never null.
+    """Return a column that says whether a message matches an expression; it is never null.
 
-    Only what the expression speaks of goes to the tasks' Python.
+    Only columns that the expression uses are sent to the Python processes of the tasks.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -53,8 +52,8 @@ def is_chosen(expression: str, now: datetime) -> "Column":
                 yield pa.array(database.meant_in(expression, table, columns), pa.bool_())
 
     asked = [F.col(column.name) for column in columns or (_SMALLEST,)]
-    # Its kind is read from the annotations, which pyspark's own types don't know; it warns where it
-    # is given.
+    # pyspark infers the function type from the annotations, which its own type stubs don't cover;
+    # it warns if the type is passed explicitly.
     chosen: Column = arrow_udf(meant, "boolean")(F.struct(*asked))  # type: ignore[call-overload]
     return chosen
 
@@ -71,20 +70,20 @@ _ROUTE_TYPE = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a run is sent, how it is changed, and where to.
+    """The messages of a run to send, how to change them, and where to send them.
 
     Args:
-        where: an expression of the filter language; None for all.
+        where: an expression of the filter language; None for all messages.
         transform: `module:function`, which changes bodies; None for none.
-        now: what `now()` says in the expression.
-        force: whether messages go that were requeued too often already.
-        patch: the text of a JSON patch or merge patch of the bodies; None for none.
-        to: a queue for all of it; None for where each message failed.
-        via: whether it is published as it was first, by its exchange and key.
-        discards: whether it is marked as not wanted instead of sent.
-        unchecked: whether that goes, too, whose way back the broker could not confirm.
-        judge: says where what is in dead-letter queues goes; None where there is none, or nobody
-            could be asked.
+        now: the value of `now()` in the expression.
+        force: whether to send messages that have already been requeued too often.
+        patch: a JSON patch or merge patch for the bodies, as text; None for none.
+        to: send all messages to this queue; None for the queue that each failed in.
+        via: whether to publish each message with its first exchange and key.
+        discards: whether to mark the messages as unwanted instead of sending them.
+        unchecked: whether to send messages whose way back the broker could not confirm.
+        judge: decides where messages of dead-letter queues go; None if there are none, or if the
+            broker could not be asked.
     """
 
     where: str | None = None
@@ -100,11 +99,11 @@ class Selection:
 
     @property
     def direction(self) -> Direction:
-        """Where it is sent."""
+        """Where the messages are sent."""
         return Direction(self.to, self.via, self.unchecked, self.judge or WITHOUT_TOPOLOGY)
 
     def change(self) -> Transform | None:
-        """Return what changes the bodies; None if they are sent as they are."""
+        """Return the transform of the bodies; None if they are sent unchanged."""
         if self.patch is None:
             return None if self.transform is None else transform_named(self.transform)
         if self.transform is not None:
@@ -113,14 +112,13 @@ class Selection:
 
     @property
     def changed_by(self) -> str | None:
-        """What changes the bodies, in words; None if they are sent as they are."""
+        """What changes the bodies, as text; None if they are sent unchanged."""
         return self.transform if self.patch is None else f"the patch {self.patch}"
 
     def marked(self, messages: "DataFrame") -> "DataFrame":
-        """The messages with further columns: whether each is `chosen`, which is what is sent;
-        whether it `stays` although it is meant, because it was requeued too often; whether it has
-        `no_way`, and stays for that; the `way` that it goes, in words; and its `route`, which says
-        how far that can be relied upon, and why."""
+        """Add columns to the messages: `chosen`, whether the message is sent; `stays`, whether it
+        matches but was requeued too often; `no_way`, whether it matches but has no sure way back;
+        `way`, where it goes, as text; and `route`, how reliable that way is, and why."""
         from pyspark.sql import functions as F
 
         meant = F.lit(True) if self.where is None else is_chosen(self.where, self.now)
@@ -134,7 +132,7 @@ class Selection:
         )
 
     def of(self, messages: "DataFrame") -> "DataFrame":
-        """Those of the messages that are sent."""
+        """Return the messages to send, or to discard."""
         from pyspark.sql import functions as F
 
         meant = self._meant_of(messages)
@@ -142,20 +140,20 @@ class Selection:
         return sent.drop(WAY, ROUTE)
 
     def without_way_of(self, messages: "DataFrame") -> "DataFrame":
-        """Those of the messages that would be sent if it were known where to."""
+        """Return the messages that would be sent if they had a sure way back."""
         from pyspark.sql import functions as F
 
         return self._meant_of(messages).where(F.col(WAY).isNull()).drop(WAY, ROUTE)
 
     def with_ways(self, messages: "DataFrame") -> "DataFrame":
-        """The messages with the way of each, by which it is sent whatever its body is by then."""
+        """Add each message's way, which is then used even if its body is changed later."""
         from pyspark.sql import functions as F
 
         routed = self._routed(messages)
         return routed.withColumn(SENT_BY, F.col(f"{ROUTE}.parts")).drop(WAY, ROUTE)
 
     def _meant_of(self, messages: "DataFrame") -> "DataFrame":
-        """Those that are meant and were not requeued too often, with the way of each."""
+        """Return the messages that match and were not requeued too often, with their ways."""
         from pyspark.sql import functions as F
 
         meant = messages if self.where is None else messages.where(is_chosen(self.where, self.now))
@@ -163,7 +161,7 @@ class Selection:
         return self._routed(meant)
 
     def _routed(self, messages: "DataFrame") -> "DataFrame":
-        """The messages with the route of each, and with its way in words: null where it stays."""
+        """Add each message's route, and its way as text, which is null if the message stays."""
         from pyspark.sql import functions as F
 
         direction = self.direction
@@ -172,7 +170,7 @@ class Selection:
             return _route_of(direction, values)
 
         if self.to is not None or (self.judge is None and not self.via):
-            # All goes to one queue, or nothing but subscriptions' messages is there.
+            # Everything goes to one queue, or all messages are of subscriptions.
             is_ours = F.col(DEAD_LETTER_QUEUE).isNull()
             way = F.lit(self.to) if self.to is not None else F.when(is_ours, F.col("queue"))
             return messages.withColumns({WAY: way, ROUTE: F.lit(None).cast(_ROUTE_TYPE)})
@@ -182,11 +180,11 @@ class Selection:
 
     @property
     def key(self) -> str:
-        """The same for the same choice made at the same time."""
+        """A digest of this selection; equal for equal selections made at the same time."""
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:16]
 
     def check(self) -> None:
-        """Check that it can be used."""
+        """Check that the selection is valid."""
         _ = self.direction
         if self.where is not None:
             check_filter(self.where, self.now)
@@ -194,7 +192,7 @@ class Selection:
 
     @classmethod
     def from_dict(cls, noted: Mapping[str, str | None]) -> Self:
-        """What `to_dict` has given."""
+        """Return the selection that `to_dict` returned."""
         return cls(
             noted["where"],
             noted["transform"],
@@ -207,8 +205,8 @@ class Selection:
         )
 
     def to_dict(self) -> dict[str, str | None]:
-        """For the archive."""
-        # Written only where it is so: what an older version has chosen keeps its key.
+        """Return the selection as JSON values, for the archive."""
+        # Written only if set, so that selections of older versions keep their key.
         others = {
             "force": "yes" if self.force else None,
             "patch": self.patch,
@@ -225,12 +223,12 @@ class Selection:
 
 
 def _route_of(direction: Direction, values: Iterable[object]) -> tuple[object, ...] | None:
-    """The route of the message that is made of these values, as `_ROUTE_TYPE` has it."""
+    """Return the route of the message with these stored values, in the form of `_ROUTE_TYPE`."""
     # Spark passes bytes as bytearrays.
     given = [bytes(one) if isinstance(one, bytearray) else one for one in values]
     try:
         route = direction.route_of(message_of(given))
-    except ValueError:  # the task that sends it says so
+    except ValueError:  # reported by the task that sends it
         return None
     way = route.way
     return (

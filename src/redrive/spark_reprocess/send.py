@@ -1,4 +1,4 @@
-"""Sending what a run has drained: to where it failed, or back into the queues that it came
+"""Send the messages of a run to where they failed, or restore them to the queues that they came
 from."""
 
 import json
@@ -46,7 +46,7 @@ def send(
     job: str | None = None,
     judge: Callable[[int], CanaryDecision] | None = None,
 ) -> str:
-    """Sends messages of a run, and keeps the ledger."""
+    """Send messages of a run, and keep the ledger; return the job's id."""
     from redrive.spark_reprocess.writer import NAME, register
 
     register(spark)
@@ -89,7 +89,8 @@ def restore(
     exchanges: ExchangeFamily | None = None,
     on_progress: OnProgress = tell_nobody,
 ) -> str | None:
-    """Restores what was drained and neither sent nor discarded to the queue that it came from."""
+    """Restore messages that were neither sent nor discarded to the queues that they came from;
+    return the job's id, or None if there were none."""
     with explained():
         messages = kept.open() if refused else kept.open().where(f"{STATE} = '{KEPT}'")
         if without is not None:
@@ -124,7 +125,7 @@ def _options(spark: "SparkSession", sending: SendSettings, mode: Mode) -> dict[s
     }
     rate = sending.restore_rate if mode is Mode.RESTORE else sending.rate
     if rate is not None:
-        # Tasks that run at a time share it: it is never exceeded, and not reached while the last
-        # ones work alone.
+        # Concurrent tasks share the rate: it is never exceeded, but not reached while only the last
+        # tasks are running.
         options["rate"] = str(rate / max(1, spark.sparkContext.defaultParallelism))
     return options

@@ -1,4 +1,4 @@
-"""What one task does of a sending: publishes its rows, chunk by chunk, and keeps the ledger."""
+"""The part of sending that runs in one task: publish its rows in chunks, and keep the ledger."""
 
 import math
 import time
@@ -25,19 +25,19 @@ _CHUNKS_AT_A_TIME = 2
 
 @dataclass(frozen=True, slots=True)
 class SendTask:
-    """Publishes parts of a DataFrame.
+    """The work of a send task, the same for all partitions of a DataFrame.
 
     Args:
         url: the broker's address, with the password.
-        mode: what is done with the rows.
+        mode: what to do with the rows.
         job: the job's id.
-        ledger: where it is written down; None for nowhere.
-        batch: messages that may be on their way without being in the ledger as settled.
-        rate: messages a second, of this task alone; None for as many as go.
-        timeout: seconds for which the broker may be away, or confirm nothing.
+        ledger: where outcomes are recorded; None for nowhere.
+        batch: the maximum number of messages in flight that the ledger does not have as settled.
+        rate: the maximum messages per second of this task; None for no limit.
+        timeout: how long, in seconds, the broker may be away or confirm nothing.
         least_share: the share of confirmed messages below which the whole job stops.
-        exchange: where a row that names none is published to.
-        exchanges: the family of the failed queues.
+        exchange: the exchange for rows that name none.
+        exchanges: the exchange family of the failed queues.
         direction: where messages are requeued to.
     """
 
@@ -54,7 +54,7 @@ class SendTask:
     direction: Direction = field(default_factory=Direction)
 
     def send(self, rows: Iterator[Row], part: str, attempt: int) -> "Sent":
-        """Publishes a part, less what earlier attempts at it have settled."""
+        """Publish a part, minus what earlier attempts at it have settled."""
         connector = Connector(self.url, default_name("spark send", f"{self.job[:8]} {part}"))
         lock = f"redrive.lock.{self.job}.{part}" if self.ledger is not None else None
         # A task may begin while the broker is being restarted.
@@ -64,13 +64,13 @@ class SendTask:
 
 @dataclass(slots=True)
 class Sent:
-    """What a task has done.
+    """The result of a task.
 
     Args:
-        confirmed: messages that the broker has.
+        confirmed: messages that the broker has confirmed.
         refused: messages that can't be sent.
-        stopped: why it did not go on; None where it did.
-        first_refusal: the error of the first refused one.
+        stopped: why the task stopped early; None if it did not.
+        first_refusal: the error of the first refused message.
     """
 
     confirmed: int = 0
@@ -80,7 +80,7 @@ class Sent:
 
 
 class _Chunk:
-    """Messages that are on their way together."""
+    """A group of messages that are in flight together."""
 
     def __init__(self, messages: list[PreparedRow]) -> None:
         self.messages = messages
@@ -91,7 +91,7 @@ class _Chunk:
     def outgoing(
         self, messages: Iterable[tuple[PreparedRow, bool]], event: Event
     ) -> list[Outgoing]:
-        """These as the outbox takes them; the flag says of each whether it may have been sent
+        """Convert messages for the outbox; each flag says whether the message may have been sent
         before."""
         made: list[Outgoing] = []
         for message, again in messages:
@@ -161,7 +161,7 @@ class _Part:
             if before is not None:
                 self._finish(before)
         finally:
-            # What is known is kept, also where the broker went away.
+            # Keep the outcomes known so far, even if the broker went away.
             if before is not None:
                 self._keep(before)
             if self._outcomes:
@@ -171,7 +171,7 @@ class _Part:
     def _connect(self) -> Prepare:
         task = self._task
         frame_max = self._sending.wait_until_up(task.timeout)
-        # Only now that it has the lock: whoever had it before has written down all that it did.
+        # Only now that it has the lock: the previous holder has recorded all its outcomes.
         if task.ledger is not None:
             self._settled_before = task.ledger.settled(self._part)
         return preparer(
@@ -184,8 +184,8 @@ class _Part:
         )
 
     def _chunks(self, rows: Iterator[Row], prepare: Prepare) -> Iterator[_Chunk]:
-        # Of a slow sending a second's worth: what is noted after each chunk is what can be seen of
-        # it.
+        # At a low rate, a chunk is one second's worth: progress is visible only once a chunk is
+        # recorded.
         size = max(
             1,
             min(
@@ -215,7 +215,7 @@ class _Part:
         )
 
     def _pass_on(self, outgoing: list[Outgoing]) -> None:
-        """No faster than the rate."""
+        """Send no faster than the rate."""
         step = len(outgoing) if self._task.rate is None else self._pace.batch
         for start in range(0, len(outgoing), max(1, step)):
             part = outgoing[start : start + step]
@@ -225,19 +225,19 @@ class _Part:
             self._pace.sent(len(part))
 
     def _finish(self, chunk: _Chunk) -> None:
-        """Waits until a chunk is settled; what was lost with a connection is sent again on the
-        next, unless another attempt has done it."""
+        """Wait until a chunk is settled. Messages lost with a connection are sent again on the next
+        one, unless another attempt has settled them."""
         while True:
             if not chunk.in_flight.wait_until_below(1, self._task.timeout):
                 why = (
-                    f"it takes no messages now ({self._sending.blocked})"
+                    f"it accepted no messages ({self._sending.blocked})"
                     if self._sending.blocked
                     else "it confirmed nothing"
                 )
                 raise BrokerUnavailable(
                     Connector(self._task.url, "").url.address,
                     f"{why} for {self._task.timeout:g} s",
-                    "Run it again when the broker is well.",
+                    "Run it again when the broker is healthy.",
                 )
             lost, chunk.lost = chunk.lost, []
             if not lost:
@@ -274,8 +274,8 @@ class _Part:
         self._outcomes = []
 
     def _judge(self) -> None:
-        """By the last messages: what went well before says nothing of a queue that is gone
-        since."""
+        """Stop the job if too few of the latest messages were confirmed. Earlier successes don't
+        count, since a queue may have been deleted since then."""
         total = len(self._latest)
         confirmed = sum(self._latest)
         if (

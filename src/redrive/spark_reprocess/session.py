@@ -1,4 +1,4 @@
-"""The Spark session that a job runs on, where the caller has none."""
+"""Start the Spark session of a job, if the caller has none."""
 
 import contextlib
 import os
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from redrive.spark_reprocess.storage import Storage
 
 LOCAL = "local[*,4]"
-"""This machine with all its cores; a task that fails is tried again, as on a cluster."""
+"""This machine with all its cores; up to four attempts per task, as on a cluster."""
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # Large bodies must not gather: a batch is what a task holds at a time.
+    # Limits memory for large bodies: a task holds one batch at a time.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "true",
 }
-"""What a job needs of a session. A session of the caller's keeps its own settings; its time zone is
-read and heeded."""
+"""Settings for a session that redrive starts. A caller's session keeps its own settings, including
+its time zone, which jobs respect."""
 
 _FOR_ONE_MACHINE = {"spark.sql.shuffle.partitions": "8"}
-"""What is shuffled are ids and counts: Spark's 200 partitions cost more than what is in them."""
+"""Only ids and counts are shuffled: Spark's default of 200 partitions costs more than it gains."""
 
 
 def session_for(
@@ -43,7 +43,7 @@ def session_for(
     settings: dict[str, str] | None = None,
     log: str | None = None,
 ) -> "SparkSession":
-    """The session that is there, or a new one."""
+    """Return the active session, or start one."""
     check_libraries()
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -53,7 +53,7 @@ def session_for(
     if active is not None:
         return active
     check_java()
-    # Workers would otherwise be whatever python3 is on PATH.
+    # Otherwise workers run whatever python3 is on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master is not None or not _is_submitted():
@@ -72,7 +72,7 @@ def session_for(
 
 
 def check_reads(spark: "SparkSession", storage: "Storage") -> None:
-    """Looks whether Spark can read where an archive is: tasks write there past Spark, which may
+    """Check that Spark can read the archive's storage: tasks write to it without Spark, which may
     lack the jars for it."""
     from py4j.protocol import Py4JError
 
@@ -93,7 +93,7 @@ def check_reads(spark: "SparkSession", storage: "Storage") -> None:
 
 @contextlib.contextmanager
 def _stderr_to(log: str | None) -> Iterator[None]:
-    """What is started inside writes to a file what it would write to stderr: Java says things
+    """Redirect stderr to a file for processes started in the block, since Java prints messages
     before its logging is set up."""
     if log is None:
         yield
@@ -113,7 +113,7 @@ def _stderr_to(log: str | None) -> Iterator[None]:
 
 
 def _is_submitted() -> bool:
-    """Whether `spark-submit` or the environment says where Spark runs."""
+    """Tell whether `spark-submit` or the environment sets where Spark runs."""
     return (
         "SPARK_MASTER" in os.environ
         or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")

@@ -1,4 +1,4 @@
-"""How a job on Spark sends, and what it does besides."""
+"""Options of a Spark job."""
 
 from dataclasses import dataclass, field
 
@@ -12,14 +12,14 @@ LEAST_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class SendSettings:
-    """How fast messages are sent, and how carefully.
+    """How fast and how carefully messages are sent.
 
     Args:
-        rate: messages a second that are sent to main queues, of all tasks together; None for as
-            many as go.
-        restore_rate: the same of what is restored to failed queues, where no consumer waits.
-        batch: messages of a task that may be on their way without being in the ledger as settled.
-        timeout: seconds for which the broker may be away, or confirm nothing.
+        rate: the maximum messages per second that all tasks together requeue; None for no limit.
+        restore_rate: the same for messages restored to failed queues, where no consumer waits.
+        batch: the maximum number of a task's messages in flight that the ledger does not have as
+            settled.
+        timeout: how long, in seconds, the broker may be away or confirm nothing.
         least_share: the share of confirmed messages below which a job stops.
     """
 
@@ -32,20 +32,19 @@ class SendSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What a job on Spark is told besides what it sends.
+    """The options of a Spark job, apart from which messages it sends.
 
     Args:
-        guards: what stops it: a canary, a share of failures.
-        sending: how fast, and how carefully.
-        exchanges: the exchange family; None for the one that the run was begun with, which is
-            redrive's default for a new one.
-        tasks: competing consumers for each queue; the cluster's cores where none are given.
-        keep: whether what is not chosen stays in the archive; else it is restored.
-        another_broker: whether messages may go to another broker than the one that they were
-            drained from.
-        literal: whether queues are named by themselves, though there may be subscriptions of these
-            names.
-        management_url: the management API's address, for delivery limits that a policy sets.
+        guards: what stops the job: a canary, or a share of failures.
+        sending: how fast and how carefully messages are sent.
+        exchanges: the exchange family; None for the one that the run was started with, or redrive's
+            default for a new run.
+        tasks: the number of competing consumers per queue; None for Spark's default parallelism.
+        keep: whether messages that are not chosen stay in the archive instead of being restored.
+        another_broker: whether messages may go to a different broker than they were drained from.
+        literal: whether names are those of the queues themselves, even if there are subscriptions
+            with these names.
+        management_url: the management API's address, to read delivery limits set by a policy.
     """
 
     guards: Guards = field(default_factory=Guards)

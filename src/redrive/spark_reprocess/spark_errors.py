@@ -1,5 +1,5 @@
-"""What a failed Spark job means, as an error of ours: the one that a task raised, found in Spark's
-text."""
+"""Turn the error of a failed Spark job into a redrive error: the one that a task raised, parsed
+from Spark's message."""
 
 import contextlib
 import re
@@ -15,12 +15,14 @@ _UNAVAILABLE = re.compile(r"RabbitMQ at (?P<address>\S+) can't be used: (?P<reas
 _RAISED = re.compile(
     r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception)): (?P<problem>[^\n]+)$", re.MULTILINE
 )
-_REMEDY = "Run it again: it goes on where it was. The logs of Spark's executors have more."
+_REMEDY = (
+    "Run it again: it continues where it stopped. The logs of Spark's executors have more details."
+)
 
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Raises what Spark raises inside as an error of ours."""
+    """Raise Spark's errors from the block as redrive errors."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -30,12 +32,12 @@ def explained() -> Iterator[None]:
         raise error_of(str(error)) from error
     except ConnectionError as error:  # the JVM is gone
         raise ConfigurationError(
-            f"Spark ended in the middle of the work ({error})", _REMEDY
+            f"Spark ended before the job was done ({error})", _REMEDY
         ) from error
 
 
 def error_of(text: str) -> RedriveError:
-    """The error that Spark's text is about."""
+    """Return the error that Spark's message describes."""
     ours = list(_OURS.finditer(text))
     if not ours:
         raised = _RAISED.findall(text)

@@ -1,7 +1,8 @@
-"""Where an archive is kept: a folder, or whatever else Arrow can write to by a URI.
+"""The storage of an archive: a folder, or any other place that Arrow can write to by URI.
 
-Drivers and executors write by themselves, past Spark: a message may be acked only once its file is
-complete and visible, and Spark's own writers tell that to nobody before the whole job is done.
+Drivers and executors write to it directly and not through Spark. A message may be acked only once
+its file is complete and visible, and Spark's own writers don't report that before the whole job is
+done.
 """
 
 import contextlib
@@ -19,33 +20,33 @@ from redrive.redaction import redact
 
 _REMEDY = "Give a folder, or a URI such as s3a://bucket/folder or hdfs://host:8020/folder."
 _NATIVE = {"s3a": "s3", "s3n": "s3"}
-"""Hadoop's names for what Arrow calls otherwise."""
+"""Hadoop's URI schemes that Arrow has another name for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A folder that all tasks reach. Paths are relative to it, with slashes.
+    """A folder that all tasks can reach. Paths are relative to it, with slashes.
 
     Args:
-        uri: a path, or a URI as Hadoop writes it.
+        uri: an absolute path, or a URI as Hadoop writes it.
     """
 
     uri: str
 
     @classmethod
     def at(cls, place: str) -> "Storage":
-        """The storage at a path or a URI; a relative path is made absolute, since tasks run
+        """Return the storage at a path or a URI. A relative path is made absolute, since tasks run
         elsewhere."""
         parts = urlsplit(place)
         if not place:
-            raise ConfigurationError("the archive's place is empty", _REMEDY)
+            raise ConfigurationError("the archive's location is empty", _REMEDY)
         if parts.password is not None or (
             parts.username is not None and parts.scheme in ("s3", *_NATIVE)
         ):
             raise ConfigurationError(
                 f"the archive's URI {redact(place)} has credentials in it, which Spark would show "
                 "and log",
-                "Give them by the environment or by Hadoop's settings.",
+                "Pass them through the environment or Hadoop's settings.",
             )
         path = {"": place, "file": parts.path}.get(parts.scheme)
         storage = cls(place.rstrip("/") if path is None else os.path.abspath(path))
@@ -54,16 +55,16 @@ class Storage:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder of this machine, or mounted on it."""
+        """Whether it is a folder on this machine, or mounted on it."""
         return "://" not in self.uri
 
     def uri_of(self, path: str) -> str:
-        """What Spark calls a file or a folder in it."""
+        """Return the URI of a file or folder for Spark."""
         return f"file://{self.uri}/{path}" if self.is_local else f"{self.uri}/{path}"
 
     def write(self, path: str, data: bytes) -> None:
-        """Makes a file, which is there whole or not at all. When it returns, the file survives a
-        crash of this machine."""
+        """Write a file, whole or not at all. Once this returns, the file survives a crash of this
+        machine."""
         try:
             if self.is_local:
                 _write_locally(Path(self.uri, path), data)
@@ -72,12 +73,12 @@ class Storage:
         except (OSError, pyarrow.ArrowException) as error:
             raise ConfigurationError(
                 f"the archive can't be written: {self.uri}/{path}: {_why(error)}",
-                "Make room, or see to the permissions, and run it again: what is not in the "
-                "archive is still in its queue.",
+                "Free some space or fix the permissions, and run it again: messages that are not "
+                "in the archive are still in their queue.",
             ) from error
 
     def read(self, path: str) -> bytes | None:
-        """What is in a file; None where there is none."""
+        """Return the content of a file; None if there is no such file."""
         filesystem, root = self._open()
         try:
             with filesystem.open_input_stream(f"{root}/{path}") as stream:
@@ -91,13 +92,13 @@ class Storage:
             ) from error
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder."""
+        """Tell whether a file or folder exists."""
         filesystem, root = self._open()
         return bool(filesystem.get_file_info(f"{root}/{path}").type != fs.FileType.NotFound)
 
     def names(self, folder: str, *, folders: bool = False) -> list[str]:
-        """The complete files right in a folder, or the folders in it; in their order, none where it
-        is not there."""
+        """Return the sorted names of the complete files in a folder, or of its subfolders; empty if
+        the folder does not exist."""
         filesystem, root = self._open()
         wanted = fs.FileType.Directory if folders else fs.FileType.File
         try:
@@ -115,7 +116,7 @@ class Storage:
         )
 
     def make_folder(self, folder: str) -> None:
-        """Makes a folder for this user alone, where others would make it for everybody."""
+        """Make a folder that only this user can access, before Spark makes it open to everyone."""
         if not self.is_local:
             return
         try:
@@ -126,8 +127,8 @@ class Storage:
             ) from error
 
     def check_links(self) -> None:
-        """Looks whether a link leads out of this folder: somebody else may have made it, and links
-        in it could be to anything."""
+        """Check that no link leads out of this folder: if someone else made the folder, its links
+        could point anywhere."""
         if not self.is_local:
             return
         root = os.path.realpath(self.uri)
@@ -137,12 +138,12 @@ class Storage:
                     os.path.join(root, "")
                 ):
                     raise ConfigurationError(
-                        f"{path} in the archive is a link to {os.path.realpath(path)}, out of it",
-                        "Put what it points to in its place, if you know who made it.",
+                        f"{path} in the archive is a link to {os.path.realpath(path)}, outside it",
+                        "If you know who made it, replace it with what it points to.",
                     )
 
     def delete_folder(self, folder: str) -> None:
-        """Deletes a folder with all that is in it; one that is not there is no error."""
+        """Delete a folder and everything in it; do nothing if it does not exist."""
         filesystem, root = self._open()
         with contextlib.suppress(FileNotFoundError):
             filesystem.delete_dir(f"{root}/{folder}")
@@ -152,7 +153,7 @@ class Storage:
         whole = f"{root}/{path}"
         parent = whole.rpartition("/")[0]
         if isinstance(filesystem, fs.S3FileSystem):
-            # An object is there once it is complete.
+            # An object appears only once it is complete.
             with filesystem.open_output_stream(whole) as stream:
                 stream.write(data)
             return
@@ -176,10 +177,10 @@ class Storage:
 
 
 def _make_folders(path: Path) -> None:
-    """Makes a folder and those above it that are not there, each for this user alone."""
+    """Make a folder and its missing parents, each accessible by this user only."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # another task was quicker
+        with contextlib.suppress(FileExistsError):  # another task was faster
             folder.mkdir(mode=0o700)
 
 
@@ -202,7 +203,7 @@ def _write_locally(path: Path, data: bytes) -> None:
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the name, too
+        os.fsync(folder)  # makes the rename durable
     finally:
         os.close(folder)
 

@@ -1,5 +1,7 @@
-"""What changes bodies before they are sent, a patch or a function of the user's: applied once,
-kept, and checked before anything is sent."""
+"""Edit bodies before sending, with a JSON patch or a user function.
+
+The edit is applied once; its result is stored, and checked before anything is sent.
+"""
 
 import inspect
 import os
@@ -22,15 +24,15 @@ Transform = Callable[["DataFrame"], "DataFrame"]
 _RULE = "A transform changes body_bytes, and leaves the other columns and the rows as they are."
 _SHOWN = 3
 _GIVEN = tuple(name for name in SENT_COLUMNS if name != DEAD_LETTER_QUEUE)
-"""What a transform's result has at least. Only its bodies are sent, so it need not have all."""
+"""Columns that a transform's result must have. Others may be missing: only the bodies are used."""
 
 
 def transform_named(name: str) -> Transform:
     """Return the transform that `module:function` names; modules in the current folder are found.
 
-    The function is called with each failed message and returns its new body, as it does on one
-    machine. If its parameter is annotated as a `DataFrame`, it is called once, with all of them,
-    and returns a DataFrame whose `body_bytes` it has changed.
+    The function is called with each failed message and returns its new body, as in a requeue on one
+    machine. If its parameter is annotated as a `DataFrame`, it is called once, with all messages,
+    and returns a DataFrame with new `body_bytes`.
     """
     from pyspark import cloudpickle
 
@@ -38,7 +40,7 @@ def transform_named(name: str) -> Transform:
         sys.path.insert(0, os.getcwd())
     function = function_named(name)
     module = sys.modules[name.partition(":")[0]]
-    # Executors need not have the module: what a transform takes of it travels with the job.
+    # Executors need not have the module: what the transform uses of it is sent with the job.
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     if not _takes_a_frame(function):
         return of_each(calling(name))
@@ -52,8 +54,8 @@ def transform_named(name: str) -> Transform:
 
 
 def of_each(edit: Edit) -> Transform:
-    """Return the transform that makes the body of each message with an edit, as a requeue on one
-    machine does."""
+    """Return the transform that applies an edit to each message, as a requeue on one machine
+    does."""
 
     def body_of(*values: object) -> bytes:
         # Spark passes bytes as bytearrays.
@@ -71,10 +73,10 @@ def of_each(edit: Edit) -> Transform:
 
 
 def _takes_a_frame(function: Callable[..., object]) -> bool:
-    """Whether a function's first parameter is annotated as a DataFrame."""
+    """Tell whether a function's first parameter is annotated as a DataFrame."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a built-in need not have one
+    except (TypeError, ValueError):  # a built-in may have no signature
         return False
     kind = parameters[0].annotation if parameters else None
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
@@ -82,7 +84,7 @@ def _takes_a_frame(function: Callable[..., object]) -> bool:
 
 
 def check(messages: "DataFrame", transform: Transform) -> None:
-    """Applies a transform to the messages and looks at its result; nothing is kept."""
+    """Apply a transform to the messages and check its result, without storing it."""
     _check_rows(messages, _applied(transform, messages))
 
 
@@ -94,8 +96,8 @@ def transformed(
     messages: "DataFrame",
     transform: Transform,
 ) -> "DataFrame":
-    """The messages as a transform makes them, out of the archive: it is applied once for a choice,
-    also where that is taken up again."""
+    """Return the transformed messages, read from the archive. The transform is applied only once
+    per choice, even if the job is resumed."""
     folder = f"transformed/run={run.id}/choice={choice}"
     if not archive.storage.exists(f"{folder}/_SUCCESS"):
         changed = _applied(transform, messages)
@@ -124,7 +126,7 @@ def _applied(transform: Transform, messages: "DataFrame") -> "DataFrame":
         ) from error
     if not isinstance(changed, DataFrame):
         raise ConfigurationError(
-            f"the transform gave a {type(changed).__name__}, not a DataFrame", _RULE
+            f"the transform returned a {type(changed).__name__}, not a DataFrame", _RULE
         )
     wanted = {name: messages.schema[name].dataType.simpleString() for name in _GIVEN}
     for name, kind in wanted.items():
@@ -139,7 +141,7 @@ def _applied(transform: Transform, messages: "DataFrame") -> "DataFrame":
 
 
 def _check_rows(before: "DataFrame", after: "DataFrame") -> None:
-    """Each id once, as before, and only the body changed."""
+    """Check that each id is still there exactly once, and that only bodies have changed."""
     from pyspark.sql import functions as F
 
     untouched = [name for name in _GIVEN if name not in (ID, BODY)]
@@ -153,8 +155,8 @@ def _check_rows(before: "DataFrame", after: "DataFrame") -> None:
         both = old.join(new, ID, "full_outer").select(
             ID,
             F.when(F.col("rows").isNull(), "dropped")
-            .when(F.col("was").isNull(), "made up")
-            .when(F.col("rows") > 1, "doubled")
+            .when(F.col("was").isNull(), "added")
+            .when(F.col("rows") > 1, "duplicated")
             .when(~F.col("full"), "left without a body")
             .when(F.col("was") != F.col("is"), "changed in more than the body")
             .alias("wrong"),

@@ -1,8 +1,8 @@
 """The Spark data source `rabbitmq`: `df.write.format("rabbitmq")` and
 `df.writeStream.format("rabbitmq")`.
 
-Rows are published pipelined, mandatory and confirmed. A task that fails is tried again by Spark;
-with a ledger it sends nothing twice but what was on its way.
+Rows are published pipelined, mandatory and confirmed. Spark retries a task that fails; with a
+ledger, the retry repeats only messages that were in flight.
 """
 
 import json
@@ -39,66 +39,66 @@ NAME = "rabbitmq"
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes `format("rabbitmq")` known to a session."""
+    """Register `format("rabbitmq")` with a session."""
     spark.dataSource.register(RabbitMQ)
 
 
 class RabbitMQ(DataSource):
-    """Publishes the rows of a DataFrame.
+    """A Spark data source that publishes the rows of a DataFrame.
 
     Options: `url`; `mode` (publish, requeue, restore); `job`; `exchange`; `ledger` (an archive's
-    place), `run`; `to` (a queue), `via` (true or false); `batch`; `rate` (messages a second of each
-    task); `timeout` (seconds); `least_share`.
+    location), `run`; `to` (a queue), `via` (true or false); `batch`; `rate` (messages per second
+    and task); `timeout` (seconds); `least_share`.
     """
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """Return the name for `format`."""
         return NAME
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
-        """What writes a DataFrame of this schema."""
+        """Return a writer for a DataFrame with this schema."""
         return BatchWriter(*_prepared(self.options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
-        """What writes a stream of this schema."""
+        """Return a writer for a stream with this schema."""
         return StreamWriter(*_prepared(self.options, schema))
 
 
 @dataclass(frozen=True)
 class _Message(WriterCommitMessage):
-    """A task's message to the driver: how many could not be sent, and why the first of them."""
+    """A task's report to the driver: how many messages were refused, and the first error."""
 
     refused: int
     first_refusal: str
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the partitions of a DataFrame, each in a task. Without a ledger, what could not be
-    sent is an error at its end."""
+    """A writer of the partitions of a DataFrame, each in a task. Without a ledger, messages that
+    could not be sent raise an error at the end."""
 
     def __init__(self, task: SendTask, names: list[str]) -> None:
         self._task = task
         self._names = names
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
-        """Publishes a partition."""
+        """Publish a partition."""
         return _send(self._task, self._names, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All partitions are through."""
+        """End the write after all partitions; raise if messages were refused without a ledger."""
         _check(self._task, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A partition failed each time it was tried."""
+        """Do nothing after a partition failed in all its attempts."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the partitions of each micro-batch. Without a ledger, a micro-batch that is tried
-    again is sent again.
+    """A writer of the partitions of each micro-batch. Without a ledger, a retried micro-batch is
+    sent again.
 
-    What could not be sent ends the stream with an error, after the rest of its micro-batch was
-    sent.
+    Messages that could not be sent end the stream with an error, after the rest of their
+    micro-batch was sent.
     """
 
     def __init__(self, task: SendTask, names: list[str]) -> None:
@@ -106,15 +106,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._names = names
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
-        """Publishes a partition of a micro-batch."""
+        """Publish a partition of a micro-batch."""
         return _send(self._task, self._names, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All partitions of a micro-batch are through."""
+        """End a micro-batch after all its partitions; raise if messages were refused without a
+        ledger."""
         _check(self._task, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A partition failed: Spark tries the micro-batch again."""
+        """Do nothing after a partition failed: Spark retries the micro-batch."""
 
 
 def _send(task: SendTask, names: list[str], batches: "Iterator[pyarrow.RecordBatch]") -> _Message:
@@ -132,9 +133,10 @@ def _send(task: SendTask, names: list[str], batches: "Iterator[pyarrow.RecordBat
 
 
 def _check(task: SendTask, messages: list[WriterCommitMessage | None]) -> None:
-    """Without a ledger nobody else would hear of what could not be sent.
+    """Raise if messages were refused and there is no ledger that records them.
 
-    OnProgress in the end and not by the task, which Spark would have send all of its rows again.
+    Done at the end and not by the task, because Spark would make a failed task send all its rows
+    again.
     """
     refused = [message for message in messages if isinstance(message, _Message) and message.refused]
     if task.ledger is None and refused:
@@ -142,7 +144,7 @@ def _check(task: SendTask, messages: list[WriterCommitMessage | None]) -> None:
         raise PublishRefused(
             "",
             "",
-            f"of the messages {count} could not be sent, all others were; the first: "
+            f"{count} of the messages could not be sent, all others were; the first error: "
             f"{refused[0].first_refusal}",
         )
 
@@ -154,7 +156,7 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask,
     url = options.get("url")
     if not url:
         raise ConfigurationError(
-            "the writer has no option url",
+            "the writer needs the option url",
             "Give .option('url', 'amqp://user:password@host:5672/virtual-host').",
         )
     BrokerURL.parse(url)
@@ -181,8 +183,8 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask,
 
 
 def _direction(url: str, options: Mapping[str, str], names: Collection[str]) -> Direction:
-    """Where messages are requeued to; the broker is asked where they may be a dead-letter queue's,
-    and nobody has said of each."""
+    """Return where messages are requeued to. The broker is asked only if rows may come from
+    dead-letter queues and carry no way of their own."""
     direction = Direction(options.get("to"), _flag(options, "via"), _flag(options, "unchecked"))
     if not direction.asks_the_broker or DEAD_LETTER_QUEUE not in names or SENT_BY in names:
         return direction

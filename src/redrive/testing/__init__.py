@@ -1,5 +1,5 @@
-"""A private RabbitMQ for tests and demos, a way to break the wire to it, a model of it in memory,
-and a pytest plugin (`redrive.testing.plugin`)."""
+"""Private RabbitMQ brokers for tests and demos, a proxy that simulates network faults, an in-memory
+broker, and a pytest plugin (`redrive.testing.plugin`)."""
 
 from redrive.testing.broker import Broker
 from redrive.testing.broker_choice import private_broker, private_cluster

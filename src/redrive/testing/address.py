@@ -1,4 +1,4 @@
-"""Where a broker listens, and the AMQP URL that says so."""
+"""A broker's address and its AMQP URL."""
 
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -41,7 +41,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """The AMQP URL, with user, password and virtual host, each percent-encoded."""
+        """The AMQP URL with user, password and virtual host, each percent-encoded."""
         scheme = "amqps" if self.tls else "amqp"
         host = f"[{self.host}]" if ":" in self.host else self.host
         query = f"?{self.query}" if self.query else ""
@@ -50,13 +50,13 @@ class Address:
 
     @property
     def label(self) -> str:
-        """`host:port`, for messages: without the password."""
+        """`host:port` for messages, without the password."""
         return f"{self.host}:{self.port}"
 
     def on(self, virtual_host: str) -> Self:
-        """The same endpoint with another virtual host."""
+        """Return the same endpoint with another virtual host."""
         return replace(self, virtual_host=virtual_host)
 
     def at(self, host: str, port: int) -> Self:
-        """The same user and virtual host at another endpoint."""
+        """Return the same user and virtual host at another endpoint."""
         return replace(self, host=host, port=port)

@@ -1,4 +1,4 @@
-"""What every private RabbitMQ can do, whatever it runs on."""
+"""The interface of all private brokers, whatever they run on."""
 
 import atexit
 import os
@@ -25,13 +25,13 @@ def open_once(address: Address, timeout: float) -> str:
 
 
 def wait_until_open(address: Address, deadline: float) -> str:
-    """Try until a connection can be opened. Return the broker's version."""
+    """Retry until a connection can be opened. Return the broker's version."""
     while True:
         try:
             return open_once(address, timeout=2)
         except RedriveError as error:
-            # A broker that boots listens before its virtual host is there, and refuses for a
-            # moment.
+            # A starting broker listens before its virtual host is ready, and refuses connections
+            # for a moment.
             if time.monotonic() >= deadline:
                 raise BrokerUnavailable(
                     address.label, f"no connection could be opened ({error})"
@@ -42,13 +42,13 @@ def wait_until_open(address: Address, deadline: float) -> str:
 BrokerKind = Literal["process", "container", "external"]
 
 PLUGINS = ("rabbitmq_management", "rabbitmq_shovel", "rabbitmq_shovel_management")
-# No busy waiting: on a machine with few cores an idle broker would take one from the tests. And one
-# thread for files, in place of ten that wake each other: a start takes a fifth less.
+# No busy waiting: on a machine with few cores an idle broker would take one of them from the tests.
+# And one thread for file I/O instead of ten that wake each other, which cuts a fifth off the start.
 ERLANG_ARGUMENTS = "+sbwt none +sbwtdcpu none +sbwtdio none +SDcpu 1:1 +SDio 1"
 CONFIG = {
     "loopback_users.guest": "false",
-    # Each connection is several lines, which cost as much as the connection; why a start fails is
-    # an error.
+    # Each connection logs several lines, which cost as much as the connection itself. Why a start
+    # fails is logged as an error.
     "log.console.level": "warning",
     "log.file.level": "warning",
 }
@@ -57,7 +57,8 @@ STOP_SECONDS = 30.0
 
 
 class Broker(ABC):
-    """A RabbitMQ of the test's own: it can be stopped, killed and paused, and nobody else notices.
+    """A RabbitMQ for one test run: it can be stopped, killed and paused without affecting anybody
+    else.
 
     Ports and data stay the same from the first `start()` to `close()`. Use it as a context manager:
 
@@ -80,36 +81,36 @@ class Broker(ABC):
     @property
     @abstractmethod
     def kind(self) -> BrokerKind:
-        """What it runs on."""
+        """Whether it runs as a process, in a container, or is external."""
 
     @property
     @abstractmethod
     def origin(self) -> str:
-        """Where it comes from, in a few words: `container rabbitmq:4.3-management`."""
+        """A short description of its origin, such as `container rabbitmq:4.3-management`."""
 
     @property
     @abstractmethod
     def node_name(self) -> str:
-        """The name of its Erlang node, as `rabbit@host`."""
+        """The name of its Erlang node, such as `rabbit@host`."""
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """The address that it listens on."""
         return self._address
 
     @property
     def url(self) -> str:
-        """The AMQP URL of the virtual host `/`. It stays the same over stop, kill and start."""
+        """The AMQP URL of the virtual host `/`. It survives stop, kill and start."""
         return self._address.url
 
     @property
     def management_url(self) -> str | None:
-        """The URL of the management HTTP API; None where an external broker has none."""
+        """The URL of the management HTTP API; None for an external broker without one."""
         return self._management.url if self._management else None
 
     @property
     def version(self) -> str:
-        """The version that the broker says it has, such as `4.3.6`."""
+        """The version that the broker reports, such as `4.3.6`."""
         if self._version is None:
             raise ConfigurationError(
                 "This broker was never started, so its version is not known.", "Call start() first."
@@ -118,45 +119,45 @@ class Broker(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start the broker, or let it go on if it is paused; nothing happens to one that runs.
+        """Start the broker, or resume it if it is paused. Does nothing if it is running.
 
         Returns when AMQP and the management API answer, after about 5 s.
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop the broker as an administrator does, and wait for it. Its data stays."""
+        """Stop the broker cleanly and wait for it. Its data is kept."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill the whole broker as a power cut does (SIGKILL), and wait for its end. What it wrote
-        to disk stays."""
+        """Kill the broker as a power cut would (SIGKILL), and wait until it has ended. Data written
+        to disk is kept."""
 
     @abstractmethod
     def pause(self) -> None:
-        """Freeze the broker: connections stay open and nothing comes through them."""
+        """Freeze the broker: connections stay open, but it does not respond."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Let a paused broker go on."""
+        """Resume a paused broker."""
 
     @abstractmethod
     def control(self, *arguments: str) -> str:
-        """Run `rabbitmqctl` with these arguments and return what it printed."""
+        """Run `rabbitmqctl` with these arguments and return its output."""
 
     @abstractmethod
     def log(self) -> str:
-        """What the broker has written to its log, warnings and errors; nothing of an external one,
-        or of one that has not been started."""
+        """Return the broker's log (warnings and errors); empty for an external broker, or one that
+        was not started."""
 
     @abstractmethod
     def save_data(self, file: Path) -> None:
-        """Write all that a stopped or killed broker has on disk, messages included, to a tar file:
-        for whoever has to find out where a message went."""
+        """Write all data of a stopped or killed broker, including messages, to a tar file, for
+        finding out where a message went."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the broker and delete its data. Closing twice is fine."""
+        """Stop the broker and delete its data. Closing twice is fine."""
 
     def restart(self) -> None:
         """Stop the broker cleanly and start it again."""
@@ -164,23 +165,22 @@ class Broker(ABC):
         self.start()
 
     def create_virtual_host(self, name: str) -> str:
-        """Create a virtual host, or find it there, and return its AMQP URL. It takes about 0.1
+        """Create a virtual host unless it exists, and return its AMQP URL. This takes about 0.1
         s."""
         self._managed().put_virtual_host(name)
         address = self._address.on(name)
-        # The virtual host is there once somebody can open it: a broker starts its processes a
-        # moment later.
+        # The virtual host is ready once it can be opened: the broker starts its processes a moment
+        # later.
         wait_until_open(address, time.monotonic() + STOP_SECONDS)
         return address.url
 
     def management(self, path: str, timeout: float = 60) -> object:
-        """What the management API answers for a path below `/api/`, such as `queues/%2F/name`,
-        within so many seconds."""
+        """Return the management API's answer for a path below `/api/`, such as `queues/%2F/name`.
+        `timeout` is in seconds."""
         return self._managed().get(path, timeout)
 
     def delete_virtual_host(self, name: str) -> None:
-        """Delete a virtual host with all queues, exchanges and connections in it; one that does not
-        exist is no error."""
+        """Delete a virtual host with all its queues, exchanges and connections, if it exists."""
         self._managed().delete_virtual_host(name)
 
     def __enter__(self) -> Self:
@@ -201,8 +201,8 @@ class Broker(ABC):
     def _managed(self) -> ManagementClient:
         if self._management is None:
             raise ConfigurationError(
-                f"The management API of {self._address.label} does not answer, and virtual hosts "
-                "are made through it.",
+                f"The management API of {self._address.label} does not answer, but creating "
+                "virtual hosts needs it.",
                 "Enable the plugin rabbitmq_management, or set REDRIVE_MANAGEMENT_URL to where it "
                 "listens.",
             )
@@ -220,30 +220,30 @@ class Broker(ABC):
         atexit.unregister(self._close_in_owner)
 
     def _close_in_owner(self) -> None:
-        # A forked child inherits the registration, and must not end its parent's broker.
+        # A forked child inherits the registration, and must not stop its parent's broker.
         if os.getpid() == self._owner:
             self.close()
 
 
 def rendered_config(lines: dict[str, str]) -> str:
-    """The text of a `rabbitmq.conf` with these settings."""
+    """Return the text of a `rabbitmq.conf` with these settings."""
     return "".join(f"{key} = {value}\n" for key, value in lines.items())
 
 
 def log_tail(log: str, lines: int = 15) -> str:
-    """The end of a broker's log as one reason for an error."""
+    """Return the end of a broker's log as part of an error message."""
     return "its log ends with:\n" + "\n".join(log.splitlines()[-lines:])
 
 
 def still_runs() -> ConfigurationError:
-    """What is asked of a broker needs one that does not run."""
-    return ConfigurationError("This broker runs.", "Call stop() or kill() first.")
+    """Return the error for an operation that needs the broker to be stopped."""
+    return ConfigurationError("This broker is running.", "Call stop() or kill() first.")
 
 
 def not_ready(address: Address, log: str) -> BrokerUnavailable:
-    """The error for a broker of ours that did not come up."""
+    """Return the error for a private broker that did not start in time."""
     return BrokerUnavailable(
         address.label,
-        f"it did not come up within {START_SECONDS:g} s; {log_tail(log)}",
+        f"it did not start within {START_SECONDS:g} s; {log_tail(log)}",
         "Look for the first error in this log.",
     )

@@ -1,4 +1,4 @@
-"""Which private broker this machine can have."""
+"""Choose a private broker that this machine can run."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,11 @@ from redrive.testing.container_engine import engine_answers, has_image, pull_ima
 from redrive.testing.external_broker import external_broker
 from redrive.testing.process_broker import ProcessBroker, server_scripts
 
-# Newest first. The second name is the official image's, the first is given to whatever stands in
-# for it.
+# The first is the name for a substitute for the second, which is the official image.
 _DEFAULT_IMAGES = ("redrive-rabbitmq:4.3", "rabbitmq:4.3-management")
 _PULL_SECONDS = 300.0
-# With a server installed there is something to fall back on: not worth waiting for a network that
-# does not answer.
+# With a server installed there is a fallback, so a network that does not answer is not worth
+# waiting for.
 _PULL_SECONDS_WITH_A_SERVER = 60.0
 
 
@@ -32,30 +31,29 @@ def private_broker(
     """Choose a RabbitMQ for tests or a demo. It is not started yet: use it as a context manager, or
     call `start()`.
 
-    The first of these that there is: `image`; the broker at REDRIVE_URL; the image that
-    REDRIVE_TEST_IMAGE names; a current RabbitMQ in a container, where an engine answers; the
+    The first available of these is used: `image`; the broker at REDRIVE_URL; the image named by
+    REDRIVE_TEST_IMAGE; a current RabbitMQ in a container, if a container engine answers; the
     `rabbitmq-server` installed on this machine.
 
     Args:
         image: an image of RabbitMQ, such as `rabbitmq:4.3-management`.
-        config: further lines of `rabbitmq.conf`, such as `{"max_message_size": "1024"}`.
-        plugins: plugins that are enabled besides the usual ones, such as
-            `rabbitmq_auth_mechanism_ssl`.
-        folder: a folder of files that `config` names, certificates for instance. The broker's user
+        config: additional lines of `rabbitmq.conf`, such as `{"max_message_size": "1024"}`.
+        plugins: plugins to enable besides the usual ones, such as `rabbitmq_auth_mechanism_ssl`.
+        folder: a folder with files that `config` refers to, such as certificates. The broker's user
             must be able to read it.
         ports: ports that `config` opens on every interface, such as that of `listeners.ssl.1`. They
-            are reached on the loopback.
+            are reachable on the loopback interface.
 
     Raises:
-        ConfigurationError: there is none of these, the image can't be had, or lines were given for
-            a broker that isn't ours.
+        ConfigurationError: none of these is available, the image can't be pulled, or `config` or
+            `plugins` were given while REDRIVE_URL names a broker.
     """
     if image is None:
         external = external_broker()
         if external is not None:
             if config or plugins:
                 raise ConfigurationError(
-                    "REDRIVE_URL names a broker that isn't ours, and this needs one with its own "
+                    "REDRIVE_URL names an existing broker, but this needs one with its own "
                     "configuration.",
                     "Unset REDRIVE_URL to have a private broker.",
                 )
@@ -69,18 +67,18 @@ def private_broker(
 def private_cluster(
     image: str | None = None, *, size: int = 3, config: Mapping[str, str] | None = None
 ) -> Cluster:
-    """Choose RabbitMQ nodes that are one cluster, for tests. They are not started yet: use it as a
+    """Choose RabbitMQ nodes that form one cluster, for tests. They are not started yet: use it as a
     context manager, or call `start()`.
 
-    They are what `private_broker` would choose; a broker at REDRIVE_URL is not asked.
+    They are chosen as by `private_broker`, but a broker at REDRIVE_URL is not used.
 
     Args:
         image: an image of RabbitMQ, such as `rabbitmq:4.3-management`.
-        size: how many nodes.
-        config: further lines of each node's `rabbitmq.conf`.
+        size: the number of nodes.
+        config: additional lines of each node's `rabbitmq.conf`.
 
     Raises:
-        ConfigurationError: there is neither an engine with an image nor a server.
+        ConfigurationError: there is neither a container engine with an image nor a server.
     """
     found = _found(image)
     if isinstance(found, str):
@@ -93,7 +91,7 @@ def private_cluster(
 
 
 def _found(image: str | None) -> str | Path:
-    """The image of RabbitMQ, or the folder of the scripts of an installed server, that there is."""
+    """Return the available image of RabbitMQ, or the folder of an installed server's scripts."""
     image = image or os.environ.get("REDRIVE_TEST_IMAGE") or None
     if image is not None:
         return _had(image)
@@ -124,8 +122,8 @@ def _found(image: str | None) -> str | Path:
 def _had(image: str) -> str:
     if not engine_answers():
         raise ConfigurationError(
-            f"The image {image} is asked for, and no container engine answers.",
-            "Start Docker or Podman, install redrive[testing], and set DOCKER_HOST where the "
+            f"The image {image} was requested, but no container engine answers.",
+            "Start Docker or Podman, install redrive[testing], and set DOCKER_HOST if the "
             "engine is not in its usual place.",
         )
     if not has_image(image):
@@ -138,6 +136,6 @@ def _had(image: str) -> str:
 def _not_pulled(image: str, reason: str) -> ConfigurationError:
     return ConfigurationError(
         f"The container engine has no image {image} and could not pull it: {reason}",
-        "Name an image it has in REDRIVE_TEST_IMAGE, install rabbitmq-server, or set REDRIVE_URL "
+        "Set REDRIVE_TEST_IMAGE to an image it has, install rabbitmq-server, or set REDRIVE_URL "
         "to a running broker.",
     )

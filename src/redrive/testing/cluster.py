@@ -1,4 +1,4 @@
-"""Several private brokers that are one cluster, and the faults that a cluster can have."""
+"""A cluster of private brokers, and faults that it can be given."""
 
 import secrets
 import time
@@ -18,11 +18,11 @@ from redrive.topology.doctor.remedies import erlang_name
 _BETWEEN_LOOKS = 0.1
 _FORMING_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
-"""A node that is paused never answers, and others may."""
+"""Seconds to wait for one node: a paused node never answers, but others may."""
 
 
 class Cluster:
-    """RabbitMQ nodes that are one cluster; each can be killed, paused, restarted and cut off.
+    """A cluster of RabbitMQ nodes, each of which can be killed, paused, restarted and cut off.
 
     with private_cluster() as cluster:
         connect(cluster.url)
@@ -49,11 +49,11 @@ class Cluster:
 
     @property
     def version(self) -> str:
-        """The version that the nodes say they have, such as `4.3.6`."""
+        """The version that the nodes report, such as `4.3.6`."""
         return self.nodes[0].version
 
     def start(self) -> None:
-        """Start all nodes that don't run, and wait until they are one cluster."""
+        """Start all nodes that are not running, and wait until they form one cluster."""
         if self._in_network and not self._has_network:
             create_network(self._network)
             self._has_network = True
@@ -63,7 +63,7 @@ class Cluster:
         self.wait_until_whole()
 
     def wait_until_whole(self, seconds: float = START_SECONDS) -> None:
-        """Wait until each node sees all the others run."""
+        """Wait until each node sees all the others running."""
         deadline = time.monotonic() + seconds
         while not all(map(self._sees_all, self.nodes)):
             if time.monotonic() > deadline:
@@ -74,14 +74,14 @@ class Cluster:
             time.sleep(_BETWEEN_LOOKS)
 
     def parted(self) -> Sequence[Broker]:
-        """The nodes that don't see all others run, the first of them left out if none does: what
-        has to be restarted so that they become one cluster again."""
+        """Return the nodes to restart so that the cluster is whole again: those that don't see all
+        the others running, except the first one if none does."""
         parted = [node for node in self.nodes if not self._sees_all(node)]
         return parted[1:] if len(parted) == len(self.nodes) else parted
 
     def close(self) -> None:
-        """End all nodes and delete their data. Closing twice is fine."""
-        # The first last: the others find each other through what is started with it.
+        """Stop all nodes and delete their data. Closing twice is fine."""
+        # The first one last: the others find each other through processes started with it.
         for node in reversed(self.nodes):
             node.close()
         if self._has_network:
@@ -91,15 +91,15 @@ class Cluster:
     def create_virtual_host(self, name: str) -> str:
         """Create a virtual host, and return the AMQP URL with all nodes as its hosts.
 
-        A cluster that has just been formed now and then answers that with 500: it is asked again,
-        for a minute at most.
+        A newly formed cluster sometimes answers with 500, so the request is retried for up to a
+        minute.
         """
         deadline = time.monotonic() + _FORMING_SECONDS
         urls = [_virtual_host_on(node, name, deadline) for node in self.nodes]
         return self._url(urls[0])
 
     def leader(self, virtual_host: str, queue: str, *, told_by: int | None = None) -> int:
-        """The place in `nodes` of the node where a quorum queue's leader is, or a classic queue."""
+        """Return the index in `nodes` of a quorum queue's leader, or of a classic queue's node."""
         path = f"queues/{quote(virtual_host, safe='')}/{quote(queue, safe='')}"
         found = cast("dict[str, object]", self.management(path, told_by=told_by))
         names = [node.node_name for node in self.nodes]
@@ -117,16 +117,16 @@ class Cluster:
         )
 
     def cut_off(self, place: int) -> None:
-        """Cut a node off from all others: clients still reach it. `heal` ends it."""
+        """Cut a node off from all others; clients still reach it. `heal` reverts this."""
         self._with_cookie(place, secrets.token_hex(16), "erlang:disconnect_node(Node)")
 
     def heal(self, place: int) -> None:
-        """End what `cut_off` did."""
+        """Reconnect a node after `cut_off`."""
         self._with_cookie(place, self._cookie, "net_kernel:connect_node(Node)")
 
     def management(self, path: str, *, told_by: int | None = None) -> object:
-        """What the management API has for a path below `/api/`: that of a node, or of the first
-        that answers."""
+        """Return the management API's answer for a path below `/api/`, from the given node, or from
+        the first one that answers."""
         reasons: list[str] = []
         for node in self.nodes if told_by is None else [self.nodes[told_by]]:
             try:
@@ -171,7 +171,8 @@ class Cluster:
 
 
 def _virtual_host_on(node: Broker, name: str, deadline: float) -> str:
-    """The virtual host's AMQP URL on this node, once that has created it, or found it there."""
+    """Create the virtual host through this node, unless it exists, and return its AMQP URL
+    there."""
     while True:
         try:
             return node.create_virtual_host(name)

@@ -1,4 +1,4 @@
-"""A private broker in a container, through testcontainers."""
+"""A private broker in a container, using testcontainers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from docker.models.containers import Container  # type: ignore[import-untyped,unused-ignore]
     from testcontainers.core.container import DockerContainer
 
-# The official image and ours have the same entry point and the same two places for configuration.
+# The official image and redrive's have the same entry point and the same two configuration paths.
 _BOOT = """
 printf '%s' "$REDRIVE_CONF" > /etc/rabbitmq/conf.d/90-redrive.conf
 printf '%s' "$REDRIVE_PLUGINS" > /etc/rabbitmq/enabled_plugins
@@ -37,21 +37,22 @@ if [ -n "$REDRIVE_COOKIE" ]; then
 fi
 exec docker-entrypoint.sh rabbitmq-server
 """
-# The data's folder is named after the host, and a host's name of the engine's choice is new with
-# each container.
+# The data folder is named after the host, and the engine would choose a new host name for each
+# container.
 _HOST = "redrive"
 _HOME = "/var/lib/rabbitmq"
 _NOT_FROZEN = "unable to freeze"
 _BETWEEN_TRIES = 0.2
 _LABEL = "redrive.testing"
 _QUICK_DNS = ["timeout:1", "attempts:1"]
-"""How nodes ask for each other's names. Docker passes the name of a container that was killed on to
-the host's servers, and where these don't answer, a node waits 20 s for each look and loses sight of
-the nodes that run. Source: measured with Docker 28.2.2 and RabbitMQ 4.3.6; 2 s so."""
+"""How nodes resolve each other's names. Docker forwards the name of a killed container to the
+host's DNS servers, and if these don't answer, a node waits 20 s for each lookup and loses contact
+with the running nodes. Source: measured with Docker 28.2.2 and RabbitMQ 4.3.6; with these options
+it is 2 s."""
 
 
 class ContainerBroker(Broker):
-    """A container of an image of RabbitMQ, the official one or one that is made like it."""
+    """A container of a RabbitMQ image, the official one or a compatible one."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class ContainerBroker(Broker):
         nodes = f"rabbit@{membership.network}-{{place}}" if membership else f"rabbit@{_HOST}"
         self._node = nodes.format(place=membership.place if membership else 1)
         self._config = {
-            # Said, since a broker whose management API has a certificate opens no other port.
+            # Explicit, because a broker whose management API has a certificate opens no other port.
             "management.tcp.port": "15672",
             **CONFIG,
             **(membership.config(nodes) if membership else {}),
@@ -129,7 +130,7 @@ class ContainerBroker(Broker):
             return
         container = self._container()
         if container.status == "paused":
-            # cgroup v1 holds a signal back until the freezer lets go.
+            # cgroup v1 holds signals back until the container is thawed.
             container.unpause()
         elif container.status != "running":
             return
@@ -146,8 +147,8 @@ class ContainerBroker(Broker):
                 container.pause()
                 return
             except APIError as error:
-                # A busy machine does not catch all of a container's threads at once. Source:
-                # measured with Docker 28.2.2 and runc at a load of 10, once in some 150 pauses.
+                # On a busy machine the engine does not always freeze all threads at once. Source:
+                # measured with Docker 28.2.2 and runc at a load of 10, once in about 150 pauses.
                 if _NOT_FROZEN not in str(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(_BETWEEN_TRIES)
@@ -156,7 +157,7 @@ class ContainerBroker(Broker):
         self._container().unpause()
 
     def control(self, *arguments: str) -> str:
-        # As the server's own user: root would leave a cookie that the server can't read.
+        # As the server's own user: root would leave a cookie file that the server can't read.
         code, output = self._container().exec_run(
             ["rabbitmqctl", *arguments], user="rabbitmq", environment={"HOME": _HOME}
         )
@@ -201,9 +202,9 @@ class ContainerBroker(Broker):
             place["network"] = self._membership.network
             place["dns_opt"] = _QUICK_DNS
         made.with_kwargs(**place, labels={_LABEL: "broker"})
-        # Fixed ports, because Docker chooses new ones at each start, and on the loopback, because
-        # this broker is private. testcontainers' own way to bind a port has no place for the
-        # address.
+        # Fixed ports, because Docker would choose new ones at each start, and on the loopback
+        # interface, because this broker is private. testcontainers' own way of binding a port does
+        # not take an address.
         ports = cast("dict[str, Any]", made.ports)
         ports["5672/tcp"] = ("127.0.0.1", self._amqp_port)
         ports["15672/tcp"] = ("127.0.0.1", self._management_port)
@@ -215,7 +216,7 @@ class ContainerBroker(Broker):
         self._close_at_exit()
         try:
             made.start()
-        except Exception as error:  # whatever the engine says: it is for the person at the keyboard
+        except Exception as error:  # shown to the user whatever the engine reports
             self.close()
             raise BrokerUnavailable(
                 self._address.label, f"the engine could not start {self.image}: {error}"
@@ -223,7 +224,7 @@ class ContainerBroker(Broker):
 
     def _container(self) -> "Container":
         if self._made is None:
-            raise ConfigurationError("This broker does not run.", "Call start() first.")
+            raise ConfigurationError("This broker is not running.", "Call start() first.")
         container = self._made.get_wrapped_container()
         container.reload()
         return container

@@ -1,7 +1,7 @@
-"""The container engine on this machine, as testcontainers finds it, and the images in it.
+"""The container engine on this machine, as found by testcontainers, and its images.
 
-testcontainers is the extra `redrive[testing]`: it is imported where it is used, and what is missing
-is no engine.
+testcontainers is the extra `redrive[testing]`: it is imported where it is used, and without it
+there is no engine.
 """
 
 import socket
@@ -13,27 +13,27 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from testcontainers.core.docker_client import DockerClient
 
-# Most engines answer at once; one that does not is as good as none.
+# Most engines answer at once; one that does not is treated as missing.
 _ANSWER_SECONDS = 10
 
 
 def engine_answers() -> bool:
-    """Whether testcontainers is installed and finds an engine that answers."""
+    """Return whether testcontainers is installed and finds an engine that answers."""
     if find_spec("testcontainers") is None or not _listens():
         return False
     try:
         client = _client(_ANSWER_SECONDS)
-    except Exception:  # noqa: BLE001  # whatever the client thinks of an engine that isn't there
+    except Exception:  # noqa: BLE001  # any error means that there is no engine
         return False
     client.client.close()
     return True
 
 
 def _listens() -> bool:
-    """Whether anybody listens where the engine should be.
+    """Return whether anything listens at the engine's address.
 
-    Docker's client leaves a socket open, for the garbage collector to warn of, when it finds
-    nobody: don't let it try.
+    If nothing does, Docker's client leaves a socket open, which the garbage collector warns about:
+    so don't let the client try.
     """
     from testcontainers.core.docker_client import get_docker_host
 
@@ -51,7 +51,7 @@ def _listens() -> bool:
 
 
 def has_image(image: str) -> bool:
-    """Whether the engine has this image already."""
+    """Return whether the engine already has this image."""
     from docker.errors import ImageNotFound  # type: ignore[import-untyped,unused-ignore]
 
     client = _client(_ANSWER_SECONDS)
@@ -65,7 +65,7 @@ def has_image(image: str) -> bool:
 
 
 def pull_image(image: str, seconds: float) -> str:
-    """Pull an image. Return why it could not be had, or nothing when it is there."""
+    """Pull an image. Return the reason if that fails, or "" on success."""
     reasons: list[str] = []
 
     def pull() -> None:
@@ -76,8 +76,7 @@ def pull_image(image: str, seconds: float) -> str:
         except Exception as error:  # noqa: BLE001  # a registry can fail in any way: the caller needs to know why
             reasons.append(str(error).strip() or type(error).__name__)
 
-    # The client has no limit for the whole of a pull, and a network that swallows packets answers
-    # never.
+    # The client has no time limit for a whole pull, and a network that drops packets never answers.
     thread = threading.Thread(target=pull, name="redrive-pull", daemon=True)
     thread.start()
     thread.join(seconds)
@@ -87,7 +86,7 @@ def pull_image(image: str, seconds: float) -> str:
 
 
 def create_network(name: str) -> None:
-    """Create a network in which containers find each other by their names."""
+    """Create a network in which containers find each other by name."""
     client = _client(_ANSWER_SECONDS)
     try:
         client.client.networks.create(name)
@@ -96,7 +95,7 @@ def create_network(name: str) -> None:
 
 
 def remove_network(name: str) -> None:
-    """Remove a network that has no container any more; one that is gone is no error."""
+    """Remove a network without containers, if it exists."""
     from docker.errors import NotFound  # type: ignore[import-untyped,unused-ignore]
 
     client = _client(_ANSWER_SECONDS)

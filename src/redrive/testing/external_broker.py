@@ -1,4 +1,4 @@
-"""A broker that somebody else runs: tests may use it, and not control it."""
+"""A broker that somebody else runs: tests may use it, but not control it."""
 
 import os
 import time
@@ -11,7 +11,8 @@ from redrive.testing.broker import Broker, BrokerKind
 
 
 class ExternalBroker(Broker):
-    """The broker at an address, with virtual hosts made and deleted through its management API."""
+    """An existing broker, whose virtual hosts are created and deleted through its management
+    API."""
 
     def __init__(self, url: str, management_url: str | None = None) -> None:
         self._sought_management = management_url is None
@@ -35,13 +36,13 @@ class ExternalBroker(Broker):
         return self
 
     def connect(self) -> None:
-        """See that the broker answers, and whether its management API does."""
+        """Check that the broker answers, and whether its management API does."""
         try:
             self._wait_until_ready(time.monotonic() + 5)
         except BrokerUnavailable:
             if self._version is None or not self._sought_management:
                 raise
-            # It was only a guess that the API is there. What needs it will say so.
+            # The API's address was only a guess. Whatever needs it will report that it is missing.
             self._management = None
 
     @property
@@ -75,16 +76,16 @@ class ExternalBroker(Broker):
         self._refuse("asked for its data")
 
     def close(self) -> None:
-        """Nothing to end: it is not ours."""
+        """Do nothing: an external broker is not stopped."""
 
     def _refuse(self, what: str) -> NoReturn:
         raise ConfigurationError(
-            f"The broker at {self._address.label} is not ours, so it can't be {what}.",
-            "Unset REDRIVE_URL to have a private broker that can.",
+            f"The broker at {self._address.label} is external, so it can't be {what}.",
+            "Unset REDRIVE_URL to use a private broker.",
         )
 
 
 def external_broker() -> ExternalBroker | None:
-    """The broker that REDRIVE_URL names; None where it is not set."""
+    """Return the broker that REDRIVE_URL names, or None if it is not set."""
     url = os.environ.get("REDRIVE_URL")
     return ExternalBroker(url, os.environ.get("REDRIVE_MANAGEMENT_URL")) if url else None

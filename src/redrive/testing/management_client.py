@@ -1,5 +1,4 @@
-"""The few calls of RabbitMQ's management HTTP API that tests need, with the standard library
-alone."""
+"""The calls of RabbitMQ's management HTTP API that tests need, using only the standard library."""
 
 import base64
 import json
@@ -11,15 +10,15 @@ from urllib.parse import quote
 
 from redrive.errors import BrokerUnavailable, PermissionDenied
 
-# Local brokers are never behind a proxy, whatever the environment says about the rest of the world.
+# Local brokers are never behind a proxy, whatever proxy the environment sets.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-# A virtual host with thirty quorum queues is deleted in one request, and a busy broker takes its
-# time for each.
+# A virtual host with thirty quorum queues is deleted in one request, and a busy broker takes time
+# for each of them.
 _TIMEOUT_SECONDS = 120.0
 
 
 class AnsweredWithAnError(BrokerUnavailable):
-    """The API answered that the broker itself has failed: 500 or above."""
+    """Raised when the API reports an error of the broker itself: 500 or above."""
 
 
 class ManagementClient:
@@ -31,8 +30,8 @@ class ManagementClient:
         self._login = base64.b64encode(f"{user}:{password}".encode()).decode()
 
     def put_virtual_host(self, name: str) -> None:
-        """Create a virtual host that our user may do everything in. One that exists is left as it
-        is."""
+        """Create a virtual host in which the user may do everything. An existing one keeps its
+        settings."""
         self._request("PUT", f"vhosts/{quote(name, safe='')}", {})
         rights = {"configure": ".*", "write": ".*", "read": ".*"}
         self._request(
@@ -40,15 +39,15 @@ class ManagementClient:
         )
 
     def delete_virtual_host(self, name: str) -> None:
-        """Delete a virtual host with all that is in it. One that does not exist is no error."""
+        """Delete a virtual host with everything in it, if it exists."""
         self._request("DELETE", f"vhosts/{quote(name, safe='')}", gone_is_fine=True)
 
     def get(self, path: str, timeout: float = _TIMEOUT_SECONDS) -> object:
-        """What the API answers for this path below `/api/`, within so many seconds."""
+        """Return the API's answer for this path below `/api/`. `timeout` is in seconds."""
         return json.loads(self._request("GET", path, timeout=timeout))
 
     def wait_until_it_answers(self, deadline: float) -> None:
-        """Try until the API answers."""
+        """Retry until the API answers."""
         while True:
             try:
                 self._request("GET", "overview")
@@ -77,7 +76,7 @@ class ManagementClient:
                 read: bytes = answer.read()
                 return read
         except urllib.error.HTTPError as error:
-            # An HTTPError is an open answer, too.
+            # An HTTPError is also an open response.
             with error:
                 if error.code == 404 and gone_is_fine:
                     return b""

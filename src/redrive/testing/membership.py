@@ -1,4 +1,4 @@
-"""What a broker has to know to be one of a cluster's nodes."""
+"""What a broker needs to know to be a node of a cluster."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A node's place in a cluster, and what all of its nodes share.
+    """A node's place in a cluster, and the settings that all nodes share.
 
     Args:
-        place: which node it is, from 1.
-        size: how many nodes there are.
-        cookie: the secret by which nodes know each other.
-        epmd_port: the port where nodes that are processes of one machine find each other.
-        network: the container engine's network where nodes that are containers do.
+        place: the number of the node, from 1.
+        size: the number of nodes.
+        cookie: the shared secret of the nodes.
+        epmd_port: the port through which nodes that are processes on one machine find each other.
+        network: the container engine's network through which nodes in containers find each other.
     """
 
     place: int
@@ -24,17 +24,17 @@ class Membership:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the node that what all share is started with."""
+        """Whether this is the node that starts what all nodes share."""
         return self.place == 1
 
     def config(self, pattern: str) -> Mapping[str, str]:
-        """The lines of `rabbitmq.conf` that make the nodes a cluster when they start.
+        """Return the lines of `rabbitmq.conf` that make the nodes form a cluster when they start.
 
-        The pattern is that of their names, with `{place}` where these differ.
+        `pattern` is the pattern of the node names, with `{place}` where they differ.
 
-        A node that is cut off pauses where the version knows partitions that heal by a loser's
-        restart; later versions take these lines and have no such partitions. Source: tried on
-        RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+        A node that is cut off pauses, on versions whose partitions would otherwise be healed by
+        restarting the losing side; later versions accept these lines and have no such partitions.
+        Source: tried on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
         """
         return dict(self._config(pattern))
 

@@ -1,5 +1,5 @@
-"""A model of RabbitMQ in this process, for tests of handlers: no server, and time that can be
-turned."""
+"""An in-process model of RabbitMQ for testing handlers, without a server, and with controllable
+time."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ from redrive.topology.headers import Delivery
 
 
 class Clock:
-    """Tells the time in seconds since 1970."""
+    """A clock in seconds since 1970."""
 
     def __init__(self, *, stands_still: bool) -> None:
         self.stands_still = stands_still
@@ -29,21 +29,21 @@ class Clock:
         self._turned = self._began
 
     def now(self) -> float:
-        """The time."""
+        """Return the current time."""
         return self._turned if self.stands_still else self._began + time.monotonic() - self._at
 
     def turn_to(self, moment: float) -> None:
-        """Has it be this moment; time never goes back."""
+        """Set the time to this moment; it never goes back."""
         self._turned = max(self._turned, moment)
 
 
 _MEASURED = {"3.10": "3.10.8", "4.0": "4.0.5", "4.3": "4.3.6"}
-"""The versions whose behaviour the model has."""
+"""The versions whose behaviour is modelled."""
 _PATIENCE = 60.0
 
 
 class _BrokerModel:
-    """What its connections see of the broker."""
+    """The broker as seen by its connections."""
 
     def __init__(self, version: str, login: tuple[str, str]) -> None:
         self.version = version
@@ -51,43 +51,44 @@ class _BrokerModel:
         self._login = login
 
     def lets_in(self, username: str, password: str) -> bool:
-        """Whether this user may log in."""
+        """Return whether this user may log in."""
         return (username, password) == self._login
 
 
 class MemoryBroker:
-    """A broker for tests that is there at once, forgets everything at its end, and whose time
-    stands still until it is turned.
+    """An in-memory broker for tests: it starts at once, forgets everything when closed, and its
+    time stands still until it is turned.
 
         with MemoryBroker() as broker, Publisher(broker.url) as publisher:
             publisher.publish({"id": 121}, "order.create")
             broker.turn(timedelta(seconds=30))
 
-    Whatever speaks AMQP 0-9-1 may connect to its `url`: both shells, `FailedQueue`, plain pika. All
-    of redrive's code runs as it does with RabbitMQ; of RabbitMQ there is a model, which redrive's
-    contract tests hold to the real one. It has exchanges of all four kinds, classic and quorum
-    queues, dead-lettering with `x-death`, TTLs, delivery limits, the delayed retry of 4.3, confirms
-    and returns, priorities of consumers, single active consumers.
+    Any AMQP 0-9-1 client can connect to its `url`: redrive's blocking and asyncio classes,
+    `FailedQueue`, plain pika. All of redrive's code runs as it does with RabbitMQ; only RabbitMQ
+    itself is replaced by a model, which redrive's contract tests compare to the real one. It has
+    exchanges of all four kinds, classic and quorum queues, dead-lettering with `x-death`, TTLs,
+    delivery limits, the delayed retry of 4.3, confirms and returns, consumer priorities and single
+    active consumers.
 
-    It has no users and rights besides `guest`, no policies, no streams, no TLS, no management API,
-    no cluster, no memory alarm, no priorities of messages and no consumer timeout; nothing is on
-    disk. What redrive itself waits for is not turned: the hold of an ordered queue, the time before
-    it connects again, `handler_timeout`, `grace`. A message that can't be dead-lettered waits
-    without holding up those behind it, as it would on RabbitMQ.
+    It has no users and permissions besides `guest`, no policies, no streams, no TLS, no management
+    API, no cluster, no memory alarm, no message priorities and no consumer timeout; nothing is
+    written to disk. redrive's own waiting times are not affected by turning: the hold of an ordered
+    queue, the delay before it reconnects, `handler_timeout`, `grace`. Unlike on RabbitMQ, a message
+    that can't be dead-lettered waits without holding up those behind it.
 
     Args:
-        version: whose behaviour it has: `4.3`, `4.0` or `3.10`.
-        real_time: whether time passes by itself, and can't be turned.
+        version: the RabbitMQ version to model: `4.3`, `4.0` or `3.10`.
+        real_time: whether time passes by itself, in which case it can't be turned.
 
     Raises:
-        ConfigurationError: it has no such version's behaviour.
+        ConfigurationError: the version is not modelled.
     """
 
     def __init__(self, version: str = "4.3", *, real_time: bool = False) -> None:
         known = _MEASURED.get(version, version)
         if known not in _MEASURED.values():
             raise ConfigurationError(
-                f"the broker in memory has no behaviour of RabbitMQ {version!r}",
+                f"the in-memory broker does not model RabbitMQ {version!r}",
                 f"Give one of {', '.join(_MEASURED)}.",
             )
         self._version = known
@@ -99,7 +100,7 @@ class MemoryBroker:
         self._changed = threading.Condition(self._loopback.lock)
         self._address = Address("127.0.0.1", self._loopback.port)
 
-    # --- where it is ------------------------------------------------------------------------------
+    # --- address ----------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -108,18 +109,18 @@ class MemoryBroker:
 
     @property
     def version(self) -> str:
-        """The version whose behaviour it has, such as `4.3.6`."""
+        """The modelled version, such as `4.3.6`."""
         return self._version
 
     def create_virtual_host(self, name: str) -> str:
-        """Creates a virtual host, or finds it there; returns its AMQP URL."""
+        """Create a virtual host unless it exists, and return its AMQP URL."""
         with self._loopback.changing():
             if name not in self._hosts:
                 self._add_host(name)
         return self._address.on(name).url
 
     def close(self) -> None:
-        """Ends all connections, and forgets everything; the second call does nothing."""
+        """Drop all connections and forget everything. A second call does nothing."""
         self._loopback.close()
 
     def __enter__(self) -> Self:
@@ -135,52 +136,52 @@ class MemoryBroker:
 
     @property
     def now(self) -> datetime:
-        """Its time, UTC."""
+        """The broker's current time in UTC."""
         return datetime.fromtimestamp(self._clock.now(), UTC)
 
     def turn(self, by: Duration, *, timeout: float = _PATIENCE) -> None:
-        """Lets so much time pass: what becomes due meanwhile happens in its order, and each time
+        """Let this much time pass. Everything that becomes due happens in order, and each time the
         handlers run until they are idle.
 
         Args:
-            by: how much.
-            timeout: seconds that handlers may take in all, each time.
+            by: how much time.
+            timeout: seconds that all handlers may take together, each time.
 
         Raises:
-            ConfigurationError: its time passes by itself, or an event loop runs here, which would
-                stand still: `turn_async` is for that.
+            ConfigurationError: the broker runs in real time, or this is called on a running event
+                loop, which it would block: use `turn_async` there.
             BrokerUnavailable: handlers did not become idle.
         """
         _refuse_in_a_loop("turn")
         self._turn(by, timeout)
 
     async def turn_async(self, by: Duration, *, timeout: float = _PATIENCE) -> None:
-        """The same as `turn`, for handlers on this event loop."""
+        """Do the same as `turn`, for handlers on this event loop."""
         await asyncio.to_thread(self._turn, by, timeout)
 
     def until_idle(self, *, timeout: float = _PATIENCE) -> None:
-        """Waits until no consumer has a message that it has not settled.
+        """Wait until no consumer has an unsettled message.
 
         Raises:
-            ConfigurationError: an event loop runs here, which would stand still:
-                `until_idle_async` is for that.
+            ConfigurationError: this is called on a running event loop, which it would block: use
+                `until_idle_async` there.
             BrokerUnavailable: it took longer than `timeout` seconds.
         """
         _refuse_in_a_loop("until_idle")
         self._wait_until_idle(timeout)
 
     async def until_idle_async(self, *, timeout: float = _PATIENCE) -> None:
-        """The same as `until_idle`, for handlers on this event loop."""
+        """Do the same as `until_idle`, for handlers on this event loop."""
         await asyncio.to_thread(self._wait_until_idle, timeout)
 
     def until_consumed(
         self, queue: str, *, virtual_host: str = "/", timeout: float = _PATIENCE
     ) -> None:
-        """Waits until somebody consumes a queue: a subscriber that was started is then ready. On an
-        event loop, `async with subscriber` does that.
+        """Wait until a queue has a consumer, that is, until a started subscriber is ready. On an
+        event loop, `async with subscriber` does the same.
 
         Raises:
-            BrokerUnavailable: nobody did within `timeout` seconds.
+            BrokerUnavailable: the queue had no consumer within `timeout` seconds.
         """
         host = self._host(virtual_host)
 
@@ -190,11 +191,11 @@ class MemoryBroker:
 
         self._wait(is_consumed, lambda: f"nobody consumes queue {queue!r}", timeout)
 
-    # --- looking ----------------------------------------------------------------------------------
+    # --- inspection -------------------------------------------------------------------------------
 
     def messages(self, queue: str, *, virtual_host: str = "/") -> list[Message]:
-        """What is in a queue and no consumer has, in the order in which it is delivered; looking
-        changes nothing.
+        """Return the messages of a queue that no consumer has, in delivery order. This changes
+        nothing.
 
         Raises:
             ConfigurationError: there is no such queue.
@@ -203,7 +204,7 @@ class MemoryBroker:
             found = self._host(virtual_host).queues.get(queue)
             if found is None:
                 raise ConfigurationError(
-                    f"the broker in memory has no queue {queue!r}",
+                    f"the in-memory broker has no queue {queue!r}",
                     f"It has {', '.join(sorted(self._host(virtual_host).queues)) or 'none'}.",
                 )
             main = queue.removesuffix(names.failed_queue("")).removesuffix(names.retry_queue(""))
@@ -222,10 +223,11 @@ class MemoryBroker:
             ]
 
     def drop_connections(self) -> None:
-        """Ends all connections without a word, as a crash would; what was unsettled comes again."""
+        """Drop all connections without closing them, as a crash would; unsettled messages are
+        delivered again."""
         self._loopback.drop_clients()
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------------------
 
     def _add_host(self, name: str) -> None:
         self._hosts[name] = VirtualHost(name, BrokerVersion.parse(self._version), self._clock.now)
@@ -233,7 +235,7 @@ class MemoryBroker:
     def _host(self, name: str) -> VirtualHost:
         if name not in self._hosts:
             raise ConfigurationError(
-                f"the broker in memory has no virtual host {name!r}", "Create it first."
+                f"the in-memory broker has no virtual host {name!r}", "Create it first."
             )
         return self._hosts[name]
 
@@ -257,7 +259,7 @@ class MemoryBroker:
     def _turn(self, by: Duration, timeout: float) -> None:
         if not self._clock.stands_still:
             raise ConfigurationError(
-                "this broker's time passes by itself", "Make it without real_time=True."
+                "this broker runs in real time", "Create it without real_time=True."
             )
         end = self._clock.now() + duration_of(by, "the time to turn by").total_seconds()
         while True:
@@ -293,7 +295,7 @@ class MemoryBroker:
                 raise BrokerUnavailable(
                     self._address.label,
                     f"{what_is_missing()}, for {timeout:g} s",
-                    "See what the handler waits for; a subscriber must have been started.",
+                    "Check what the handler waits for, and that a subscriber was started.",
                 )
 
 
@@ -303,6 +305,6 @@ def _refuse_in_a_loop(what: str) -> None:
     except RuntimeError:
         return
     raise ConfigurationError(
-        f"{what} would keep this event loop from running handlers",
+        f"{what} would block this event loop, so that no handler runs",
         f"Await {what}_async instead.",
     )

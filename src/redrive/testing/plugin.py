@@ -1,4 +1,4 @@
-"""A pytest plugin: the real RabbitMQ for a service's own tests, or a model of it in memory.
+"""A pytest plugin that provides a real RabbitMQ for a service's tests, or an in-memory model of it.
 
     # conftest.py
     pytest_plugins = ["redrive.testing.plugin"]
@@ -7,10 +7,10 @@
     def test_an_order_is_stored(rabbitmq_url): ...
     def test_an_order_is_set_aside(memory_broker): ...
 
-The broker is started when the first test asks for it and is there until the last one ends; each
-test has a virtual host of its own. Processes of pytest-xdist share a broker, but for tests that ask
-for the broker itself: those of a process have one that nobody else uses. What can't be had is an
-error that says what to install, and never a skipped test.
+The broker is started when the first test asks for it and runs until the last one ends; each test
+gets its own virtual host. pytest-xdist's processes share a broker, except for tests that ask for
+the broker itself: these get one per process that nobody else uses. If no broker can be started,
+tests fail with an error that says what to install; they are never skipped.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _PROBE = "redrive-probe"
 
 
 def brokers_used(config: pytest.Config) -> list[str]:
-    """The brokers that this run has started so far, such as
-    `RabbitMQ 4.3.6 (container rabbitmq:4.3-management)`."""
+    """Return the brokers that this run has started so far, such as `RabbitMQ 4.3.6 (container
+    rabbitmq:4.3-management)`."""
     return config.stash[_brokers].copy()
 
 
 def note_broker(config: pytest.Config, broker: str) -> None:
-    """Notes a broker that this run has started, for `brokers_used` and the summary."""
+    """Note a broker that this run has started, for `brokers_used` and the summary."""
     config.stash[_brokers].append(broker)
 
 
@@ -51,10 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    # Here and not in the fixture: it may wait for the other processes' last tests, which is no time
-    # of a test of this one.
+    # Here rather than in the fixture: this may wait for the other processes' last tests, and that
+    # time must not count for a test of this one.
     session.config.stash[_shared].close()
-    # Of pytest-xdist: the workers have the brokers, and only the controller prints.
+    # With pytest-xdist the workers have the brokers, but only the controller prints.
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[_BROKERS] = brokers_used(session.config)
@@ -62,7 +62,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object) -> None:
-    """A worker of pytest-xdist has ended: takes over what it tells of its brokers."""
+    """Take over the list of brokers from a pytest-xdist worker that has ended."""
     config: pytest.Config = node.config  # type: ignore[attr-defined]
     for broker in getattr(node, "workeroutput", {}).get(_BROKERS, []):
         if broker not in config.stash[_brokers]:
@@ -80,8 +80,8 @@ def pytest_terminal_summary(
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Shows the end of the broker's log with a test that failed, where the broker is this
-    process's."""
+    """Show the end of the broker's log with a failed test, if the broker belongs to this
+    process."""
     report = yield
     broker: Broker | None = getattr(item, "funcargs", {}).get("rabbitmq_broker")
     if report.failed and broker is not None and (lines := broker.log().splitlines()):
@@ -91,7 +91,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def memory_broker() -> Iterator[MemoryBroker]:
-    """A broker in memory of this test's own, whose time stands still until the test turns it."""
+    """An in-memory broker for this test, whose time stands still until the test turns it."""
     from redrive.testing import MemoryBroker
 
     with MemoryBroker() as broker:
@@ -101,7 +101,7 @@ def memory_broker() -> Iterator[MemoryBroker]:
 @pytest.fixture(scope="session")
 def rabbitmq_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """A private broker of this process, to stop, kill, pause and restart."""
-    # Here and not above: a run that needs no broker doesn't pay for it.
+    # Imported here, so that a run without a broker doesn't pay for it.
     from redrive.testing import private_broker
 
     with _or_fail(), private_broker() as broker:
@@ -115,14 +115,14 @@ def _shared_rabbitmq_broker(
     pytestconfig: pytest.Config,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Broker:
-    """The private broker of all processes of this test run, which none of them may stop."""
+    """The private broker shared by all processes of this test run; none of them may stop it."""
     process: dict[str, str] | None = getattr(pytestconfig, "workerinput", None)
     if process is None:
         own: Broker = request.getfixturevalue("rabbitmq_broker")
         return own
     from redrive.testing.shared_broker import shared_broker
 
-    # The folder of pytest-xdist's controller is above the one of each worker.
+    # The folder of pytest-xdist's controller is the parent of each worker's.
     folder = tmp_path_factory.getbasetemp().parent / "rabbitmq"
     with _or_fail():
         shared = pytestconfig.stash[_shared].enter_context(
@@ -134,8 +134,8 @@ def _shared_rabbitmq_broker(
 
 @pytest.fixture
 def _rabbitmq_broker_in_use(request: pytest.FixtureRequest) -> Broker:
-    """The broker itself, where the test or a fixture of it asks for that, else the one that is
-    shared."""
+    """The process's own broker if the test or one of its fixtures asks for it, otherwise the shared
+    one."""
     own = "rabbitmq_broker" in request.fixturenames
     broker: Broker = request.getfixturevalue(
         "rabbitmq_broker" if own else "_shared_rabbitmq_broker"
@@ -145,18 +145,17 @@ def _rabbitmq_broker_in_use(request: pytest.FixtureRequest) -> Broker:
 
 @pytest.fixture
 def rabbitmq_url(_rabbitmq_broker_in_use: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The AMQP URL of a virtual host that was made for this test, and is deleted after it."""
+    """The AMQP URL of a virtual host created for this test, and deleted after it."""
     broker = _rabbitmq_broker_in_use
     own = "rabbitmq_broker" in request.fixturenames
     if broker.kind != "external":
-        # A test before this one may have stopped or paused it, and failed before it could start it
-        # again.
+        # An earlier test may have stopped or paused it, and failed before starting it again.
         broker.start()
     name = f"test-{uuid.uuid4().hex[:12]}"
     url = broker.create_virtual_host(name)
     if own and broker.kind != "external" and not _takes_queues(url):
-        # RabbitMQ 3.10.8, killed by a test under load, was seen to answer each declaration of a
-        # quorum queue with an internal error from then on, and so to fail the tests behind it.
+        # RabbitMQ 3.10.8, killed by a test under load, was seen to answer every later declaration
+        # of a quorum queue with an internal error, which made the following tests fail.
         broker.restart()
     with _broker_failures() as failures:
         yield url
@@ -168,13 +167,14 @@ def rabbitmq_url(_rabbitmq_broker_in_use: Broker, request: pytest.FixtureRequest
 
 @contextlib.contextmanager
 def _broker_failures() -> Iterator[list[str]]:
-    """What redrive tells meanwhile of a broker that closed a connection because it failed itself.
+    """Collect redrive's log messages about connections that the broker closed because of an
+    internal error.
 
-    Then the virtual host is left to the broker's end. What dead-letters for a quorum queue that the
-    broker could not start in time goes on looking for that queue, and ends five minutes later if
-    there is none of its name. RabbitMQ 4.3.6 was seen to fail from then on at each queue that
-    dead-letters at least once: `rabbit_fifo_dlx_sup` had restarted what ended too often, and was
-    gone.
+    In that case the virtual host is kept until the broker ends. The process that dead-letters for a
+    quorum queue which the broker could not start in time keeps looking for that queue, and ends
+    five minutes later if none of its name exists. RabbitMQ 4.3.6 was seen to fail from then on for
+    each queue that dead-letters at least once: `rabbit_fifo_dlx_sup` had restarted the process too
+    often, and was gone.
     """
     failures: list[str] = []
 
@@ -192,7 +192,7 @@ def _broker_failures() -> Iterator[list[str]]:
 
 
 def _takes_queues(url: str) -> bool:
-    """Whether a quorum queue can be declared there."""
+    """Return whether a quorum queue can be declared there."""
     import pika
 
     try:
@@ -207,7 +207,7 @@ def _takes_queues(url: str) -> bool:
 
 @pytest.fixture
 def rabbitmq_management_url(_rabbitmq_broker_in_use: Broker) -> str:
-    """The URL of the broker's management HTTP API; its user is in the AMQP URL, `guest` for a
+    """The URL of the broker's management HTTP API. Its user is in the AMQP URL, `guest` for a
     private broker."""
     url = _rabbitmq_broker_in_use.management_url
     if url is None:
@@ -221,7 +221,7 @@ def rabbitmq_management_url(_rabbitmq_broker_in_use: Broker) -> str:
 
 @contextlib.contextmanager
 def _or_fail() -> Iterator[None]:
-    """A broker that can't be had fails the test, in a line or two."""
+    """Fail the test with a short message if no broker can be started."""
     from redrive.errors import RedriveError
 
     try:

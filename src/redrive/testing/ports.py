@@ -1,4 +1,4 @@
-"""TCP ports that nobody has."""
+"""Find free TCP ports."""
 
 import os
 import random
@@ -7,22 +7,22 @@ import sys
 from collections import deque
 from contextlib import ExitStack
 
-# Below the range from which Linux and macOS take the near end of outgoing connections: a broker
-# that is down for a while must find its port free when it comes back.
+# Below the range that Linux and macOS use for outgoing connections: a broker that is down for a
+# while must find its port free when it comes back.
 _LOWEST, _HIGHEST = 20_000, 32_000
 _TRIES = 1_000
 _MOST_RESERVED = 64
 
 _reserved: deque[int] = deque()
-"""The sockets, by their file descriptors, that keep others from the ports that were given out
-last; they are open until this process ends."""
+"""File descriptors of the sockets that reserve the most recently returned ports; they stay open
+until this process ends."""
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Return as many different TCP ports as asked for, free on `host` at this moment.
+    """Return `count` different TCP ports that are free on `host` at this moment.
 
-    Nobody who asks here is given one of them for a while: it may take seconds until somebody
-    listens there. On Linux that holds for all processes of the machine.
+    The ports are not returned again for a while, as it may take seconds until somebody listens on
+    them. On Linux that applies to all processes on the machine.
     """
     chosen: list[int] = []
     with ExitStack() as held:
@@ -41,10 +41,10 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def _reserve(port: int) -> bool:
-    """Whether nobody was given this port a moment ago."""
+    """Reserve a port; return False if it was returned a moment ago."""
     if sys.platform != "linux":
         return True  # only chance keeps two apart
-    # An abstract address: there is no file to leave behind, and it goes with its process.
+    # An abstract address: it leaves no file behind, and disappears with its process.
     reservation = socket.socket(socket.AF_UNIX)
     try:
         reservation.bind(f"\0redrive-port-{port}")

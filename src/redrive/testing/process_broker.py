@@ -1,4 +1,4 @@
-"""A private broker from the `rabbitmq-server` that is installed on this machine."""
+"""A private broker using the `rabbitmq-server` installed on this machine."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ from redrive.testing.broker import (
 from redrive.testing.membership import Membership
 from redrive.testing.ports import free_ports
 
-# Debian and Fedora; the two homes of Homebrew; a generic archive.
+# Debian and Fedora; the two locations of Homebrew; a generic archive.
 _SCRIPT_FOLDERS = (
     "/usr/lib/rabbitmq/bin",
     "/opt/homebrew/opt/rabbitmq/sbin",
@@ -39,8 +39,8 @@ _SCRIPT_FOLDERS = (
 )
 _BETWEEN_LOOKS = 0.01
 _NODES = "redrive-{place}@localhost"
-# A reader of a pipe that only we hold: when we are gone, however that happened, so is all that we
-# started.
+# Reads a pipe that only this process holds: when the process is gone, for whatever reason,
+# everything that it started is killed.
 _REAPER = """
 read -r _
 for pid in "$1"/pids/*; do [ -e "$pid" ] && kill -9 "${pid##*/}" 2>/dev/null; done
@@ -49,10 +49,10 @@ rm -rf "$1" 2>/dev/null || { sleep 1; rm -rf "$1"; }
 
 
 def server_scripts() -> Path | None:
-    """The folder of the server's own scripts; None where no `rabbitmq-server` is installed.
+    """Return the folder of the server's own scripts; None if no `rabbitmq-server` is installed.
 
-    The command on PATH is often a wrapper that changes the user and knows one data folder. The
-    server's own scripts have a file `rabbitmq-env` beside them.
+    The command on PATH is often a wrapper that changes the user and is tied to one data folder. The
+    server's own scripts have a file `rabbitmq-env` next to them.
     """
     folders = [Path(folder) for folder in _SCRIPT_FOLDERS]
     on_path = shutil.which(
@@ -72,10 +72,10 @@ def server_scripts() -> Path | None:
 
 
 def _lean_installation(scripts: Path, plugins: Sequence[str], folder: Path) -> Path:
-    """Link to an installed server without the plugins that nobody uses; give its scripts' folder.
+    """Link to an installed server without its unused plugins, and return the folder of its scripts.
 
-    Erlang looks for each module in the folder of each plugin in turn, enabled or not. With the
-    seventy that Debian's 3.10.8 has, a start opens 59,000 files, of which 53,000 are not there, and
+    Erlang searches each plugin's folder for each module, whether the plugin is enabled or not. With
+    the seventy of Debian's 3.10.8, a start opens 59,000 files, of which 53,000 don't exist, and
     takes 9 to 11 seconds of processor time; with 36 of them, 6 to 7.
     """
     installed = (scripts / "rabbitmq-server").resolve().parent.parent
@@ -94,7 +94,7 @@ def _lean_installation(scripts: Path, plugins: Sequence[str], folder: Path) -> P
 
 
 def _with_what_they_need(applications: Iterable[str], plugins: Path) -> set[str]:
-    """Add to Erlang applications those that they need, as their descriptions in `plugins` say."""
+    """Add the dependencies of Erlang applications, as listed in their descriptions in `plugins`."""
     folders = {_application(folder): folder for folder in plugins.iterdir()}
     needed: set[str] = set()
     left = list(applications)
@@ -109,13 +109,13 @@ def _with_what_they_need(applications: Iterable[str], plugins: Path) -> set[str]
 
 
 def _application(folder: Path) -> str:
-    """The Erlang application in a plugin's folder, whose name ends with its version."""
+    """Return the Erlang application in a plugin's folder, whose name ends with the version."""
     return folder.name.partition("-")[0]
 
 
 class ProcessBroker(Broker):
-    """A `rabbitmq-server` process with ports, node name, cookie, data and epmd of its own, on the
-    loopback only."""
+    """A `rabbitmq-server` process with its own ports, node name, cookie, data and epmd, on the
+    loopback interface only."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class ProcessBroker(Broker):
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
-                # A session of its own: Ctrl-C in the terminal is for the tests, which end the
+                # A session of its own: Ctrl-C in the terminal is for the tests, which stop the
                 # broker in their own order.
                 start_new_session=True,
             )
@@ -208,7 +208,7 @@ class ProcessBroker(Broker):
     def kill(self) -> None:
         if self._server is None:
             return
-        # The script has become the Erlang machine itself (see `_environment`), so this is the whole
+        # The script has been replaced by the Erlang VM (see `_environment`), so this is the whole
         # broker.
         self._server.kill()
         self._server.wait(STOP_SECONDS)
@@ -219,7 +219,7 @@ class ProcessBroker(Broker):
         server = self._needed()
         server.send_signal(signal.SIGSTOP)
         self._paused = True
-        # On a busy machine some of its threads go on for a moment.
+        # On a busy machine some of its threads keep running for a moment.
         while server.poll() is None and not _has_stopped(server.pid):
             time.sleep(_BETWEEN_LOOKS)
 
@@ -259,7 +259,7 @@ class ProcessBroker(Broker):
 
     def close(self) -> None:
         self._forget_exit()
-        # Nobody will read the data again, so a kill is as good as a stop, and quicker.
+        # Nobody will read the data again, so a kill is as good as a stop, and faster.
         self.kill()
         self._server = None
         if self._epmd is not None:
@@ -278,12 +278,12 @@ class ProcessBroker(Broker):
     def _needed(self) -> subprocess.Popen[bytes]:
         server = self._running()
         if server is None:
-            raise ConfigurationError("This broker does not run.", "Call start() first.")
+            raise ConfigurationError("This broker is not running.", "Call start() first.")
         return server
 
     def _prepare(self) -> Path:
-        """Make the folder, the files in it, and the two helpers that live as long as the broker is
-        ours."""
+        """Create the folder, its files, and the two helper processes that live as long as this
+        broker object."""
         if self._folder is not None:
             return self._folder
         folder = self._folder = Path(tempfile.mkdtemp(prefix="redrive-rabbitmq-"))
@@ -305,8 +305,8 @@ class ProcessBroker(Broker):
         if self._membership is not None and not self._membership.is_first:
             _wait_until_it_listens(self._epmd_port)
         elif epmd is not None:
-            # Ours, and not the machine's: an Erlang node would otherwise start one that outlives
-            # it.
+            # A separate one rather than the machine's: an Erlang node would otherwise start one
+            # that outlives it.
             command = [epmd, "-port", str(self._epmd_port), "-address", "127.0.0.1"]
             self._epmd = subprocess.Popen(
                 command,
@@ -319,8 +319,8 @@ class ProcessBroker(Broker):
         return folder
 
     def _environment(self, folder: Path) -> dict[str, str]:
-        # Settings of the machine's own broker, and of a service manager above us, must not reach
-        # this one.
+        # Settings for the machine's own broker, or from a service manager that started this
+        # process, must not reach this one.
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -343,8 +343,8 @@ class ProcessBroker(Broker):
             "RABBITMQ_PID_FILE": str(folder / "rabbitmq.pid"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{ERLANG_ARGUMENTS} "
             "-kernel inet_dist_use_interface {127,0,0,1}",
-            # Makes the start script exec the Erlang machine: one process, whose pid we know and
-            # which takes our signals.
+            # Makes the start script exec the Erlang VM: one process, whose pid is known and which
+            # receives signals.
             "RUNNING_UNDER_SYSTEMD": "true",
         }
 
@@ -353,14 +353,14 @@ class ProcessBroker(Broker):
             (self._folder / "pids" / str(process.pid)).touch()
 
     def _strike_out(self, process: subprocess.Popen[bytes]) -> None:
-        # The pid may soon be somebody else's.
+        # The pid may soon belong to another process.
         if self._folder is not None:
             (self._folder / "pids" / str(process.pid)).unlink(missing_ok=True)
 
 
 def _has_stopped(child: int) -> bool:
-    """Whether every thread of a child process has stopped; always, where the system can't tell
-    without taking its exit code."""
+    """Return whether every thread of a child process has stopped; always True if the system can't
+    tell without consuming its exit code."""
     if not hasattr(os, "waitid"):
         return True
     return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
@@ -373,19 +373,20 @@ def _write_cookie(home: Path, cookie: str) -> None:
 
 
 def _wait_until_it_listens(port: int) -> None:
-    # A node that came before the port mapper would start one that outlives it.
+    # A node that starts before the port mapper would start one that outlives it.
     deadline = time.monotonic() + STOP_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.02)
     raise BrokerUnavailable(
-        f"127.0.0.1:{port}", "the port mapper of the cluster's first node does not listen"
+        f"127.0.0.1:{port}", "the port mapper of the cluster's first node is not listening"
     )
 
 
 def _epmd() -> str | None:
-    """The Erlang port mapper: on PATH, or in the folder of the Erlang that `erl` belongs to."""
+    """Return the path of the Erlang port mapper, on PATH or in the folder of the Erlang that `erl`
+    belongs to."""
     on_path = shutil.which("epmd")
     erl = shutil.which("erl")
     if on_path or not erl:

@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and its broker, to break the wire on purpose."""
+"""A TCP proxy between a client and its broker that simulates network faults."""
 
 import asyncio
 import contextlib
@@ -17,19 +17,19 @@ _T = TypeVar("_T")
 _HOST = "127.0.0.1"
 _CHUNK = 64 * 1024
 _ANSWER_SECONDS = 10.0
-# What may be on its way at once in one direction; a delayed wire is long, and not endless.
+# Limit of data in transit in one direction: a delayed connection holds a lot, but not without end.
 _CHUNKS_IN_FLIGHT = 256
 
 
 class Proxy:
-    """A wire to the broker that can be cut, refused, frozen and slowed down.
+    """A connection to the broker that can be cut, refused, frozen and delayed.
 
         with Proxy(broker.url) as proxy:
             connect(proxy.url)
             proxy.cut()
 
-    It listens on the loopback, works in a thread of its own, and each method returns when what it
-    says is done.
+    It listens on the loopback interface and runs on its own thread. Each method returns when its
+    effect is in place.
 
     Args:
         target_url: the AMQP URL of the broker.
@@ -52,17 +52,16 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """The target's URL with the proxy's host and port in it; the same as long as the proxy
-        lives."""
+        """The target's URL with the proxy's host and port; the same for the proxy's lifetime."""
         return self._url
 
     @property
     def connections(self) -> int:
-        """How many connections go through it now."""
+        """The number of connections that currently go through it."""
         return len(self._wires)
 
     def start(self) -> None:
-        """Listen. The context manager does it.
+        """Start listening. The context manager calls this.
 
         Raises:
             OSError: the port was taken in the meantime.
@@ -83,11 +82,11 @@ class Proxy:
         self._loop.close()
 
     def cut(self) -> None:
-        """Drop all connections now, both ways, with a reset. New ones are accepted."""
+        """Drop all connections now, in both directions, with a reset. New ones are accepted."""
         self._do(self._drop())
 
     def refuse(self) -> None:
-        """Refuse new connections. Those that there are stay."""
+        """Refuse new connections. Existing ones are kept."""
         self._do(self._shut())
 
     def accept(self) -> None:
@@ -101,13 +100,13 @@ class Proxy:
         self._do(asyncio.sleep(0))
 
     def thaw(self) -> None:
-        """Let everything through that waited, and what follows."""
+        """Let through everything that was held up, and what follows."""
         self._loop.call_soon_threadsafe(self._thawed.set)
         self._do(asyncio.sleep(0))
 
     def delay(self, seconds: float) -> None:
-        """Deliver every byte this much later, in each direction. Nothing is slower for it, only
-        later. 0 ends it."""
+        """Deliver every byte `seconds` later, in each direction. The throughput stays the same. 0
+        ends the delay."""
         self._delay = seconds
 
     def __enter__(self) -> Self:
@@ -133,11 +132,11 @@ class Proxy:
             listening.close()
 
     def _accept(self, listening: socket.socket) -> None:
-        """Begins a wire for who connects. Not by asyncio's own servers: one that is closed while
-        somebody connects leaves that socket open (Python 3.11)."""
+        """Accept a client. asyncio's own servers are not used: one that is closed while a client
+        connects leaves that socket open (Python 3.11)."""
         try:
             client, _ = listening.accept()
-        except OSError:  # who connected is gone already
+        except OSError:  # the client is gone already
             return
         client.setblocking(False)
         wire = self._loop.create_task(self._connect(client))
@@ -149,19 +148,19 @@ class Proxy:
         for writer in self._wires.pop(wire):
             writer.transport.abort()
         del self._clients[wire]
-        client.close()  # which has no transport where the wire was cut before it began
+        client.close()  # it has no transport if the connection was cut before it began
 
     async def _drop(self) -> None:
         tasks = list(self._wires)
         for client in self._clients.values():
-            _end_with_reset(client)  # also where its wire has not begun
+            _end_with_reset(client)  # also if its connection has not begun
         for writers in self._wires.values():
             for writer in writers:
                 _reset(writer)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # the sockets are closed
+        await asyncio.sleep(0)  # let the sockets close
 
     async def _connect(self, client: socket.socket) -> None:
         task = asyncio.current_task()
@@ -176,12 +175,12 @@ class Proxy:
                 directions.create_task(self._carry(client_reader, writer))
                 directions.create_task(self._carry(reader, client_writer))
         except* (OSError, asyncio.CancelledError):
-            # The broker is down, or somebody hung up or was cut off: the other side learns it as
-            # the wire ends.
+            # The broker is down, or one side hung up or was cut off: the other side notices when
+            # its connection ends.
             pass
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one direction until its sender closes."""
+        """Forward one direction until its sender closes."""
         on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS_IN_FLIGHT)
         delivering = asyncio.create_task(self._deliver(on_the_way, writer))
         try:
@@ -212,7 +211,7 @@ class Proxy:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close with a reset instead of a farewell, as a wire that is cut ends."""
+    """Close with a reset, like a connection that was cut."""
     raw = writer.get_extra_info("socket")
     if raw is not None:
         _end_with_reset(raw)
@@ -220,6 +219,6 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 
 def _end_with_reset(raw: socket.socket) -> None:
-    """Has a socket's end be a reset."""
+    """Make a socket close with a reset."""
     with contextlib.suppress(OSError):
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

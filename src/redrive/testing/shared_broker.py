@@ -1,4 +1,4 @@
-"""One private broker for all processes that run a share of the same tests."""
+"""One private broker for all processes that run parts of the same test run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SharedBroker(NamedTuple):
-    """A broker that other processes use, too."""
+    """A broker that is also used by other processes."""
 
     broker: Broker
     label: str
@@ -28,11 +28,11 @@ class SharedBroker(NamedTuple):
 
 @contextlib.contextmanager
 def shared_broker(folder: Path, process: str) -> Iterator[SharedBroker]:
-    """The broker of all processes that name the same folder.
+    """Provide the broker of all processes that use the same folder.
 
-    The first that comes starts it, and ends it when all the others have left: also those that were
-    killed, since what says that a process is there is a lock, which the operating system takes from
-    the dead.
+    The first process starts it, and stops it when all others have left. That includes processes
+    that were killed, since a process marks its presence with a lock, which the operating system
+    releases when it dies.
     """
     folder.mkdir(parents=True, exist_ok=True)
     told = folder / "broker.json"
@@ -72,7 +72,7 @@ def _is_free(lock: FileLock) -> bool:
 
 
 def _wait_for_guests(door: FileLock, folder: Path) -> None:
-    # Whoever comes from now on waits at the door, and starts a broker of its own.
+    # A process that comes from now on waits at this lock, and then starts its own broker.
     door.acquire()
     for guest in folder.glob("guest-*.lock"):
         with FileLock(guest):

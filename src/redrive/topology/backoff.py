@@ -1,4 +1,4 @@
-"""How long a message waits before each of its retries."""
+"""Backoffs: how long a message waits before each of its retries."""
 
 import itertools
 import re
@@ -16,14 +16,15 @@ _LEVEL = re.compile(r"(\d{1,9})([smhd])")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Delays:
-    """The n-th retry waits the n-th delay; those after the last wait as long as the last.
+    """A list of delays: the n-th retry waits the n-th delay, and later ones the last delay.
 
     Args:
         delays: at least one, each a timedelta, a number of seconds, or a text such as `30s`; none
             shorter than the one before it.
 
     Raises:
-        ConfigurationError: a delay is no duration above zero, or they are not in order.
+        ConfigurationError: a delay is not a duration above zero, or the delays are not in ascending
+            order.
     """
 
     delays: Sequence[timedelta]
@@ -34,22 +35,22 @@ class Delays:
             for place, delay in enumerate(delays, 1)
         )
         if not read:
-            raise ConfigurationError("the backoff is a list of no delays", "Give at least one.")
+            raise ConfigurationError("the backoff is an empty list", "Give at least one.")
         for place, (delay, following) in enumerate(itertools.pairwise(read), 2):
             if following < delay:
                 raise ConfigurationError(
                     f"delay {place} of the backoff, {following}, is shorter than the one before "
                     f"it, {delay}",
-                    "Give them in order.",
+                    "Give them in ascending order.",
                 )
         object.__setattr__(self, "delays", read)
 
     @classmethod
     def levels(cls, text: str) -> "Delays":
-        """The delays of RocketMQ's `messageDelayLevel`: `10s 30s 1m 2h`.
+        """Return the delays of a text such as RocketMQ's `messageDelayLevel`: `10s 30s 1m 2h`.
 
         Raises:
-            ConfigurationError: a part of it is no number of s, m, h or d.
+            ConfigurationError: a part of the text is not a number of s, m, h or d.
         """
         if not isinstance(text, str):
             raise ConfigurationError(
@@ -67,26 +68,25 @@ class Delays:
         return cls(delays)
 
     def delay(self, retry: int, chance: float) -> timedelta:
-        """How long the n-th retry waits, from 1."""
+        """Return how long the n-th retry waits; `retry` counts from 1."""
         return self.delays[min(retry, len(self.delays)) - 1]
 
     def longest(self, retries: int) -> timedelta:
-        """The longest that one of the first `retries` waits."""
+        """Return the longest delay of the first `retries` retries."""
         return self.delay(max(1, retries), 0.0)
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Exponential:
-    """Each retry waits `factor` times as long as the one before it, up to `cap`; then chance takes
-    off up to `jitter` of that.
+    """An exponential backoff: each retry waits `factor` times as long as the one before it, up to
+    `cap`, minus a random share of up to `jitter`.
 
     Args:
-        first: what the first retry waits: a timedelta, a number of seconds, or a text such as
-            `30s`.
-        factor: from 1.
+        first: the first retry's delay: a timedelta, a number of seconds, or a text such as `30s`.
+        factor: at least 1.
         cap: the longest delay.
-        jitter: the share that chance may take off, from 0 (none) to 1. It keeps messages that
-            failed together from coming back together.
+        jitter: the largest share of a delay that is randomly taken off, from 0 (none) to 1. It
+            keeps messages that failed together from coming back together.
 
     Raises:
         ConfigurationError: a number is out of its range, or the cap is shorter than the first
@@ -122,7 +122,8 @@ class Exponential:
             )
 
     def delay(self, retry: int, chance: float) -> timedelta:
-        """How long the n-th retry waits, from 1, with a random number from 0 to 1."""
+        """Return how long the n-th retry waits; `retry` counts from 1, `chance` is a random number
+        from 0 to 1."""
         return self._capped(retry) * (1 - self.jitter * chance)
 
     def _capped(self, retry: int) -> timedelta:
@@ -132,23 +133,22 @@ class Exponential:
             return self.cap
 
     def longest(self, retries: int) -> timedelta:
-        """The longest that one of the first `retries` waits."""
+        """Return the longest delay of the first `retries` retries."""
         return self._capped(max(1, retries))
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Linear:
-    """The n-th retry waits n times as long as the first, up to `cap`: as a quorum queue of RabbitMQ
-    4.3 holds messages back by itself (`retry_via="broker"`).
+    """A linear backoff: the n-th retry waits n times as long as the first, up to `cap`. A quorum
+    queue of RabbitMQ 4.3 delays messages this way itself (`retry_via="broker"`).
 
     Args:
-        first: what the first retry waits: a timedelta, a number of seconds, or a text such as
-            `30s`.
+        first: the first retry's delay: a timedelta, a number of seconds, or a text such as `30s`.
         cap: the longest delay.
 
     Raises:
-        ConfigurationError: a delay is no duration above zero, or the cap is shorter than the first
-            one.
+        ConfigurationError: a delay is not a duration above zero, or the cap is shorter than the
+            first delay.
     """
 
     first: timedelta
@@ -162,11 +162,11 @@ class Linear:
             raise _cap_is_too_short(self.first, self.cap)
 
     def delay(self, retry: int, chance: float) -> timedelta:
-        """How long the n-th retry waits, from 1."""
+        """Return how long the n-th retry waits; `retry` counts from 1."""
         return self.cap if retry > self.cap // self.first else self.first * retry
 
     def longest(self, retries: int) -> timedelta:
-        """The longest that one of the first `retries` waits."""
+        """Return the longest delay of the first `retries` retries."""
         return self.delay(max(1, retries), 0.0)
 
 
@@ -174,10 +174,10 @@ Backoff = Delays | Exponential | Linear
 
 
 def backoff_of(value: Backoff | Duration | Sequence[Duration]) -> Backoff:
-    """A backoff as people write it: itself, one delay, or a list of them.
+    """Convert a backoff, a single delay or a list of delays to a backoff.
 
     Raises:
-        ConfigurationError: it is none of these.
+        ConfigurationError: the value is none of these.
     """
     match value:
         case Delays() | Exponential() | Linear():

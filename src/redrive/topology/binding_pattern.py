@@ -1,13 +1,13 @@
-"""Binding patterns of a topic exchange: `*` is one word, `#` any number of them."""
+"""Match binding patterns of topic exchanges: `*` is one word, `#` any number of words."""
 
 from collections.abc import Iterator
 
 
 def matches(pattern: str, routing_key: str) -> bool:
-    """Whether a topic exchange gives a message with this key to a queue that is bound with this
+    """Return whether a topic exchange routes a message with this key to a queue bound with this
     pattern."""
     words, parts = _words(routing_key), _words(pattern)
-    # reached[n]: what was read of the pattern matches the first n words.
+    # reached[n]: the part of the pattern read so far matches the first n words.
     reached = [True] + [False] * len(words)
     for part in parts:
         if part == "#":
@@ -25,8 +25,8 @@ def matches(pattern: str, routing_key: str) -> bool:
 
 
 def literal_wildcards(pattern: str) -> list[str]:
-    """The words of a pattern that have a wildcard among other characters: there it stands for
-    itself."""
+    """Return the words of a pattern that mix a wildcard with other characters, where it has no
+    special meaning."""
     return [word for word in _words(pattern) if word not in ("*", "#") and set(word) & set("*#")]
 
 
@@ -35,7 +35,7 @@ def _words(text: str) -> list[str]:
 
 
 def overlap(first: str, second: str) -> bool:
-    """Whether there is a routing key that both patterns match."""
+    """Return whether there is a routing key that both patterns match."""
     left, right = _words(first), _words(second)
     seen, waiting = {(0, 0)}, [(0, 0)]
     while waiting:
@@ -50,7 +50,7 @@ def overlap(first: str, second: str) -> bool:
 
 
 def _further(left: list[str], right: list[str], at: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """How far both may have been read after one more word, or after the end of a `#`."""
+    """Yield the next positions in both patterns after one more word, or after the end of a `#`."""
     i, j = at
     one = left[i] if i < len(left) else None
     other = right[j] if j < len(right) else None

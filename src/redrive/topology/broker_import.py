@@ -1,5 +1,4 @@
-"""From a broker back to a topology file: which subscriptions are there, and the file that says
-so."""
+"""Recover the subscriptions of a broker, and write them as a topology file."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -22,12 +21,11 @@ from redrive.topology.tags import HEADER, TagFilter
 
 @dataclass(frozen=True, slots=True)
 class ImportedTopology:
-    """What was found on a broker.
+    """The subscriptions found on a broker.
 
     Args:
-        subscriptions: those that can be written down, by name.
-        notes: a sentence for each queue that is not quite as the file says, or can't be written
-            down at all.
+        subscriptions: those that can be written to a file, by name.
+        notes: a sentence for each queue that differs from the file or can't be written to it.
     """
 
     subscriptions: tuple[Subscription, ...]
@@ -35,8 +33,8 @@ class ImportedTopology:
 
 
 def recover(observed: Observed) -> ImportedTopology:
-    """The subscriptions on a broker. What each subscriber keeps for itself, its number of retries,
-    can't be seen there."""
+    """Recover the subscriptions on a broker. The number of retries can't be seen there, since each
+    subscriber keeps it to itself."""
     found: list[Subscription] = []
     notes: list[str] = []
     for queue in sorted(observed.queues):
@@ -67,14 +65,14 @@ def recover(observed: Observed) -> ImportedTopology:
                 else (f" with ticks of {format_duration(tick)}", "backoff and the exchange's tick")
             )
             notes.append(
-                f"{main} has a delay ladder{ticks}; which subscription's backoff made it, the "
-                f"broker does not know: set {keys} there"
+                f"{main} has a delay ladder{ticks}; the broker does not know which "
+                f"subscription's backoff needs it: set {keys} there"
             )
     return ImportedTopology(tuple(found), tuple(notes))
 
 
 class _Unlike(Exception):
-    """A queue that is no subscription of ours."""
+    """A queue that does not look like a subscription of redrive."""
 
 
 def _subscription(queue: str, observed: Observed) -> Subscription:
@@ -88,9 +86,7 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
     delay = retry.get("x-message-ttl")
     if not isinstance(delay, int):
         raise _Unlike(f"{names.retry_queue(queue)} has no x-message-ttl")
-    if (
-        not 0 <= delay <= MAX_TTL_MS
-    ):  # from something that only looks like RabbitMQ: a timedelta might not hold it
+    if not 0 <= delay <= MAX_TTL_MS:  # not from a real RabbitMQ: a timedelta might not hold it
         raise _Unlike(f"{names.retry_queue(queue)} has the x-message-ttl {delay}")
     kind = arguments.get("x-queue-type")
     if kind not in ("quorum", "classic"):
@@ -114,7 +110,7 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
 
 
 def _held_back(queue: str, observed: Observed) -> Subscription:
-    """A subscription whose messages the broker itself holds back."""
+    """Recover a subscription whose failed messages the broker itself holds back."""
     arguments = observed.queues[queue]
     least, most = (arguments.get(f"x-delayed-retry-{end}") for end in ("min", "max"))
     by_policy = delay_of(queue, observed.policies) if least is most is None else None
@@ -142,17 +138,17 @@ def _held_back(queue: str, observed: Observed) -> Subscription:
 def _patterns(
     queue: str, family: ExchangeFamily, filter_: str | None, observed: Observed
 ) -> list[str]:
-    """The patterns that a queue subscribes to, in order."""
+    """Return the patterns that a queue subscribes to, sorted."""
     keys = _keys(family.main, filter_ or queue, observed) - {queue}
     if delivery_pattern("p", queue) in _keys(family.deliver, filter_ or queue, observed):
-        # Every queue is bound to the main exchange by its name, but only one that asks for it to
-        # what is delayed.
+        # Every queue is bound to the main exchange by its name, but only a queue that subscribes to
+        # its own name is also bound to delayed messages with that key.
         keys |= {queue}
     return sorted(keys)
 
 
 def _max_failed(arguments: Mapping[str, object]) -> int | None:
-    """How many messages a failed queue takes before it refuses more."""
+    """Return how many messages a failed queue accepts; None if it has no limit."""
     most = arguments.get("x-max-length")
     return (
         most if isinstance(most, int) and arguments.get("x-overflow") == "reject-publish" else None
@@ -160,7 +156,7 @@ def _max_failed(arguments: Mapping[str, object]) -> int | None:
 
 
 def _keys(source: str, destination: str, observed: Observed) -> frozenset[str]:
-    """The patterns by which an exchange gives to a queue, or to a filter."""
+    """Return the patterns that bind a queue or a tag filter to an exchange."""
     return frozenset(
         binding.routing_key
         for binding in observed.bindings
@@ -169,11 +165,10 @@ def _keys(source: str, destination: str, observed: Observed) -> frozenset[str]:
 
 
 def _filter(queue: str, main: str, observed: Observed) -> str | None:
-    """The filter of tags through which a queue gets its messages; None where it gets them without
-    one.
+    """Return the tag filter through which a queue gets its messages; None if it gets them directly.
 
-    A filter whose patterns are all bound around it, too, has no say: it was left by tags that were
-    taken back.
+    A filter is ignored if all of its patterns are also bound directly: it is left over from tags
+    that were removed.
     """
     filters = sorted(
         {binding.source for binding in observed.bindings if _lets_through(binding, queue)}
@@ -183,17 +178,17 @@ def _filter(queue: str, main: str, observed: Observed) -> str | None:
     if not used and not around:
         used = filters
     if len(used) > 1:
-        raise _Unlike(f"it has several filters of tags: {', '.join(used)}")
+        raise _Unlike(f"it has several tag filters: {', '.join(used)}")
     if used and around:
         raise _Unlike(
-            f"it gets some messages through the filter of tags {used[0]} and others around it: "
+            f"it gets some messages through the tag filter {used[0]} and others around it: "
             f"{', '.join(sorted(around))}"
         )
     return used[0] if used else None
 
 
 def _lets_through(binding: Binding, queue: str) -> bool:
-    """Whether a binding leads from a filter of tags to its queue."""
+    """Return whether a binding leads from a tag filter to its queue."""
     return (
         binding.destination == queue
         and binding.to == "queue"
@@ -202,7 +197,7 @@ def _lets_through(binding: Binding, queue: str) -> bool:
 
 
 def _tags(filter_: str, queue: str, observed: Observed) -> TagFilter:
-    """The tags that a filter lets through, from the headers that it looks for."""
+    """Return the tags that a filter lets through, from the headers that its bindings match."""
     terms = [
         " && ".join(
             sorted(
@@ -218,13 +213,13 @@ def _tags(filter_: str, queue: str, observed: Observed) -> TagFilter:
 
 
 def _family(queue: str, arguments: Mapping[str, object], observed: Observed) -> ExchangeFamily:
-    """The exchange family, from where the queue's retries and failures go."""
+    """Find the exchange family from the exchanges of the queue's retry and failed queues."""
     retry = _only_source(names.retry_queue(queue), queue, observed) or arguments.get(
         "x-dead-letter-exchange"
     )
     failed = _only_source(names.failed_queue(queue), queue, observed)
     if not isinstance(retry, str) or not retry or failed is None:
-        raise _Unlike("its retry or its failed queue is bound to no exchange")
+        raise _Unlike("its retry queue or its failed queue is not bound to one exchange")
     sources = {binding.source for binding in observed.bindings if binding.destination == queue}
     mains = [
         main
@@ -232,14 +227,14 @@ def _family(queue: str, arguments: Mapping[str, object], observed: Observed) -> 
         if retry.startswith(main) and failed.startswith(main) and main not in (retry, failed)
     ]
     if not mains:
-        raise _Unlike(f"none of the exchanges that it is bound to goes with {retry} and {failed}")
+        raise _Unlike(f"no exchange it is bound to belongs with {retry} and {failed}")
     main = max(mains, key=len)
     return ExchangeFamily(main, retry.removeprefix(main), failed.removeprefix(main))
 
 
 def _family_without_retries(queue: str, observed: Observed) -> ExchangeFamily:
-    """The exchange family of a queue that needs no retry exchange: how that is called can't be
-    seen."""
+    """Find the exchange family of a queue without a retry exchange, whose name can't be seen on the
+    broker."""
     failed = _only_source(names.failed_queue(queue), queue, observed)
     mains = {
         binding.source
@@ -247,14 +242,14 @@ def _family_without_retries(queue: str, observed: Observed) -> ExchangeFamily:
         if failed and binding.destination == queue and failed.startswith(binding.source)
     } - {failed}
     if failed is None or not mains:
-        raise _Unlike("its failed queue is bound to no exchange that goes with it")
+        raise _Unlike("its failed queue's exchange belongs to no exchange that it is bound to")
     main = max(mains, key=len)
     return ExchangeFamily(main, failed_suffix=failed.removeprefix(main))
 
 
 def _only_source(destination: str, key: str, observed: Observed) -> str | None:
-    """The exchange that gives `destination` what has the routing key `key`; None where there is not
-    exactly one."""
+    """Return the exchange that routes messages with the key `key` to `destination`; None unless
+    there is exactly one."""
     sources = [
         binding.source
         for binding in observed.bindings
@@ -264,11 +259,11 @@ def _only_source(destination: str, key: str, observed: Observed) -> str | None:
 
 
 def file_of(recovered: ImportedTopology) -> str:
-    """The topology file, in YAML, that `spec` reads."""
+    """Return the topology file, in YAML, that declares these subscriptions."""
     lines = [
         (
-            "# The retries that a message has are each subscriber's own: the broker does not know "
-            "them. Set max_retries where it is not 3."
+            "# The broker does not know how many retries each subscriber allows. "
+            "Set max_retries where it is not 3."
         )
     ]
     lines += [f"# {in_one_line(note)}" for note in recovered.notes]
@@ -308,7 +303,7 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
 
 
 def _growing(subscription: Subscription) -> str:
-    """The delays that the broker lets grow, as a further part of the retry budget."""
+    """Return the growth of the broker's delays, as a further setting of the retry policy."""
     backoff = subscription.retry.backoff
     if not isinstance(backoff, Linear):
         return ""
@@ -317,6 +312,6 @@ def _growing(subscription: Subscription) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text that YAML reads as it is: JSON's strings are YAML's, and so are the escapes of
-    `printable`, for what YAML does not take."""
+    """Quote a text for YAML, which accepts JSON strings, and the escapes of `printable` for
+    characters that YAML does not allow."""
     return printable(json.dumps(text, ensure_ascii=False))

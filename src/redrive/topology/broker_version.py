@@ -1,6 +1,7 @@
-"""What each broker version does differently: one table, read nowhere else.
+"""One table of what differs between broker versions; no other module checks versions.
 
-Every line was measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, or is from the release notes it names.
+Every line was measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, or comes from the release notes that it
+names.
 """
 
 import re
@@ -11,8 +12,8 @@ from datetime import timedelta
 from redrive.errors import ConfigurationError
 
 CONSUMER_TIMEOUT = timedelta(minutes=30)
-"""How long a delivery may stay unsettled where nobody has set it: then the broker closes its
-channel. Source: RabbitMQ 3.10 to 4.3, `consumer_timeout`."""
+"""The default time that a delivery may stay unsettled before the broker closes its channel. Source:
+RabbitMQ 3.10 to 4.3, `consumer_timeout`."""
 
 _NEWEST_PATCH = 999_999_999
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
@@ -20,7 +21,7 @@ _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 @dataclass(frozen=True, order=True, slots=True)
 class BrokerVersion:
-    """The version of a RabbitMQ broker, as its server properties give it."""
+    """The version of a RabbitMQ broker, from its server properties."""
 
     major: int
     minor: int
@@ -28,24 +29,24 @@ class BrokerVersion:
 
     @classmethod
     def parse(cls, text: object) -> "BrokerVersion":
-        """The version in a text such as `4.0.5` or `3.13.0-rc.1`; an unreadable one counts as the
+        """Parse a version such as `4.0.5` or `3.13.0-rc.1`; an unreadable one counts as the
         newest."""
         found = _VERSION.match(text) if isinstance(text, str) else None
         return cls(*(int(part or 0) for part in found.groups())) if found else NEWEST
 
     @classmethod
     def named(cls, text: str) -> "BrokerVersion":
-        """The version that a person names: `4.3.6`, or `4.3` for the newest one of that series."""
+        """Parse a version that a user wrote: `4.3.6`, or `4.3` for the newest of that series."""
         found = _VERSION.fullmatch(text)
         if not found:
             raise ConfigurationError(
-                f"{text!r} is no version of RabbitMQ", "Give one such as 4.3 or 4.3.6."
+                f"{text!r} is not a version of RabbitMQ", "Give one such as 4.3 or 4.3.6."
             )
         return cls(*(int(part) if part else _NEWEST_PATCH for part in found.groups()))
 
     @property
     def continues_client_x_death(self) -> bool:
-        """Whether the broker goes on counting in an `x-death` header that a client has published.
+        """Whether the broker goes on counting in an `x-death` header that a client published.
 
         Source: measured; RabbitMQ 3.13.0 stopped it, 3.13.3 restored it (release notes), 4.0
         stopped it for good.
@@ -62,25 +63,25 @@ class BrokerVersion:
 
     @property
     def holds_failed_messages_back(self) -> bool:
-        """Whether quorum queues hold back what is rejected, for a time of their own
-        (`x-delayed-retry-type`). Source: RabbitMQ 4.3 release notes; measured on 4.3.6."""
+        """Whether quorum queues can delay rejected messages themselves (`x-delayed-retry-type`).
+        Source: RabbitMQ 4.3 release notes; measured on 4.3.6."""
         return self >= BrokerVersion(4, 3, 0)
 
     @property
     def deletes_after_deliveries(self) -> int | None:
-        """The delivery limit of a quorum queue that sets none: after so many returns the broker
-        deletes a message.
+        """The default delivery limit of a quorum queue: the broker deletes a message after more
+        returns than this.
 
         Source: RabbitMQ 4.0 release notes (20 by default); measured on 4.0.5: deleted at the 21st.
         """
         return 20 if self >= BrokerVersion(4, 0) else None
 
     def delivery_limit(self, set_: Iterable[int]) -> int | None:
-        """Say after how many returns a quorum queue loses a message; None for never.
+        """Return after how many returns a quorum queue loses a message; None for never.
 
-        Source: measured on 3.10.8, 4.0.5 and 4.3.6 with an argument and a policy. The lowest one
-        counts, but one below 0, which is none in RabbitMQ 4 and loses a message at its first
-        return before, gives way to any other one in RabbitMQ 4.
+        Source: measured on 3.10.8, 4.0.5 and 4.3.6 with an argument and a policy. The lowest limit
+        counts. A limit below 0 means no limit in RabbitMQ 4, and any other limit takes precedence
+        over it there; in older versions it loses a message at its first return.
         """
         limits = list(set_)
         if self.takes_a_delivery_limit_for_none:
@@ -98,8 +99,8 @@ class BrokerVersion:
 
     @property
     def takes_a_delivery_limit_for_none(self) -> bool:
-        """Whether a delivery limit below 0 is none. Source: measured; 3.10.8 deletes a message at
-        its first return, 4.0.5 never."""
+        """Whether a delivery limit below 0 means no limit. Source: measured; 3.10.8 deletes a
+        message at its first return, 4.0.5 never."""
         return self >= BrokerVersion(4, 0, 0)
 
     @property
@@ -110,24 +111,25 @@ class BrokerVersion:
 
     @property
     def has_a_consumer_timeout_for_each_consumer(self) -> bool:
-        """Whether a consumer of a quorum queue can say how long a delivery may stay unsettled
-        (`x-consumer-timeout`), by a clock that is the queue's. Source: measured on 4.3.6; older
-        ones have an argument of that name, and a clock for each channel."""
+        """Whether a consumer of a quorum queue can set how long a delivery may stay unsettled
+        (`x-consumer-timeout`), and the queue itself keeps the time. Source: measured on 4.3.6;
+        older versions have an argument of that name, but keep the time for each channel."""
         return self >= BrokerVersion(4, 3)
 
     @property
     def has_a_consumer_timeout_on_classic_queues(self) -> bool:
-        """Whether a delivery from a classic queue may stay unsettled for a limited time only.
+        """Whether a delivery from a classic queue may stay unsettled only for a limited time.
 
         Source: RabbitMQ 4.3 moved the timeout from channels to quorum queues
         (https://github.com/rabbitmq/rabbitmq-server/issues/16983); measured on 4.3.6 with a timeout
-        of 5 s: a quorum queue cancelled its consumer after 5 s, a classic one never, for 200 s.
+        of 5 s: a quorum queue cancelled its consumer after 5 s, a classic queue did not within 200
+        s.
         """
         return self < BrokerVersion(4, 3)
 
     @property
     def largest_message(self) -> int:
-        """The largest body that a client may publish, in bytes, where `max_message_size` is not
+        """The largest body that a client may publish, in bytes, if `max_message_size` is not
         configured.
 
         Source: measured on RabbitMQ 3.10.8 (128 MiB), 4.0.5 and 4.3.6 (16 MiB), by
@@ -137,13 +139,13 @@ class BrokerVersion:
 
     @property
     def mirrors_classic_queues(self) -> bool:
-        """Whether a policy can mirror classic queues. Source: RabbitMQ 4.0 release notes, which
+        """Whether a policy can mirror classic queues. Source: RabbitMQ 4.0 release notes; 4.0
         removed it."""
         return self < BrokerVersion(4, 0)
 
     @property
     def can_run_the_delayed_message_plugin(self) -> bool:
-        """Whether the plugin rabbitmq_delayed_message_exchange works on it.
+        """Whether the plugin rabbitmq_delayed_message_exchange works on this version.
 
         Source: it keeps messages in Mnesia, which RabbitMQ 4.3 no longer has, and was archived in
         January 2026 (https://github.com/rabbitmq/rabbitmq-website/issues/2446).
@@ -165,8 +167,8 @@ class BrokerVersion:
 
     @property
     def wedges_single_active_consumers(self) -> bool:
-        """Whether a quorum queue with a single active consumer delivers to nobody once each
-        consumer ran into its timeout.
+        """Whether a quorum queue with a single active consumer stops delivering once each consumer
+        has run into its timeout.
 
         Source: https://github.com/rabbitmq/rabbitmq-server/issues/17317, "4.3.0 through 4.3.5".
         """
@@ -179,4 +181,5 @@ class BrokerVersion:
 
 NEWEST = BrokerVersion(999, 0, 0)
 DEAD_LETTERING_MENDED = (BrokerVersion(3, 10, 20), BrokerVersion(3, 11, 12))
-"""The first versions of their series whose at-least-once dead-lettering goes on after a fault."""
+"""The first version of each affected series whose at-least-once dead-lettering continues after a
+fault."""

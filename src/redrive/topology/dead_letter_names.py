@@ -1,4 +1,4 @@
-"""What frameworks call the queues that their failed messages end in."""
+"""Recognize dead-letter queues by the names that frameworks give them."""
 
 import re
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterName:
-    """What the name of a queue says, if it is one that dead-letter queues have.
+    """What the name of a dead-letter queue tells about it.
 
     Args:
-        origin: the queue that the messages come from, by the same convention; None where the name
-            does not contain it.
-        dialects: the frameworks that use such a name and write into their messages what failed, as
-            their dialects are called; empty for a name that anybody may use.
-        may_name_an_event: whether a work queue may have such a name, after the event that it takes,
-            such as `payment.failed`.
+        origin: the queue that the messages come from, by the same convention; None if the name does
+            not contain it.
+        dialects: the names of the dialects of the frameworks that use such a name and write failure
+            details into their messages; empty if the name is not specific to a framework.
+        may_name_an_event: whether a work queue may also have such a name, after the event that it
+            handles, such as `payment.failed`.
     """
 
     origin: str | None
@@ -27,36 +27,37 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "EasyNetQ_Default_Error_Queue": ("easynetq",),
     # Source: Wolverine's documentation of its dead letter queues for RabbitMQ.
     "wolverine-dead-letter-queue": ("wolverine",),
-    # Source: NServiceBus, ErrorQueueSettings.cs; Rebus, RetryStrategySettings.cs: both call their
-    # DefaultErrorQueueName so.
+    # Source: NServiceBus, ErrorQueueSettings.cs; Rebus, RetryStrategySettings.cs: it is the
+    # DefaultErrorQueueName of both.
     "error": ("nservicebus", "rebus"),
-    # Source: the failure transport of Symfony's documentation; an application may choose another.
+    # Source: the failure transport in Symfony's documentation; an application may choose another.
     "failed": ("symfony",),
 }
-"""Whole names of queues that an application, or all of them, share."""
+"""Complete names of queues that one application or all applications share."""
 
 _OF_MOLECULER = re.compile(r"(?:.+\.)?FAILED_MESSAGES", re.DOTALL)
-"""Source: @moleculer/channels, base.js, its default, which a namespace comes before."""
+"""Source: @moleculer/channels, base.js, its default, which a namespace may precede."""
 
 _OF_SERVICESTACK = re.compile(r"(?P<type>.*mq:.+)\.dlq", re.DOTALL)
-"""Source: ServiceStack, QueueNames.cs: `mq:Order.dlq` has what failed in `mq:Order.inq`, or in
-`mq:Order.priorityq`."""
+"""Source: ServiceStack, QueueNames.cs: `mq:Order.dlq` holds messages that failed in `mq:Order.inq`
+or in `mq:Order.priorityq`."""
 
 _SUFFIXES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    # Source: dramatiq, common.py, its xq_name. `.DQ` beside it has what is delayed.
+    # Source: dramatiq, common.py, its xq_name. Its `.DQ` queue holds delayed messages.
     (".XQ", ("dramatiq",)),
     # Source: MassTransit, DefaultErrorQueueNameFormatter and its counterpart for skipped messages.
     ("_error", ("masstransit",)),
     ("_skipped", ("masstransit",)),
     # Source: vyuldashev/laravel-queue-rabbitmq, getFailedRoutingKey in Queue/RabbitMQQueue.php.
     (".failed", ("laravel",)),
-    # Source: `-error` is of sneakers, handlers/maxretry.rb, for Ruby; the others are habits.
+    # Source: `-error` comes from sneakers for Ruby, handlers/maxretry.rb; the others are common
+    # habits.
     ("-error", ()),
     (".error", ()),
     ("-failed", ()),
     ("_failed", ()),
 )
-"""What stands behind the origin's name. None of them is longer than another that ends alike."""
+"""Suffixes of the origin's name. None of them is the end of a longer one."""
 
 _OF_EVENTS = ("failed", "error")
 
@@ -65,15 +66,16 @@ _ANYBODYS = re.compile(
     r"(?:dlq|dlx|dead[._-]?letters?(?:[._-]?queue)?|parking[._-]?lot|poison)",
     re.IGNORECASE | re.DOTALL,
 )
-"""`orders.dlq` is Spring Cloud Stream's, too, and `orders.parkingLot` its manual's: what anybody
-may use tells no framework."""
+"""Names that anybody may use, so they identify no framework: Spring Cloud Stream also uses
+`orders.dlq`, and its manual uses `orders.parkingLot`."""
 
 _PREFIX = re.compile(r"(?:dlq|dead[._-]?letters?)[._:-](?P<origin>.+)", re.IGNORECASE | re.DOTALL)
 """Source: dapr components-contrib, pubsub/rabbitmq/rabbitmq.go, writes `dlq-<queue>`."""
 
 
 def read(queue: str) -> DeadLetterName | None:
-    """What a queue's name says; None for one that dead-letter queues do not have."""
+    """Return what a queue's name tells about it; None if it is not a usual name of a dead-letter
+    queue."""
     if queue in _NAMES:
         return DeadLetterName(None, _NAMES[queue])
     if _OF_MOLECULER.fullmatch(queue):

@@ -1,4 +1,4 @@
-"""Which queues of a virtual host are dead-letter queues that redrive did not make, and where their
+"""Find the dead-letter queues of a virtual host that redrive did not create, and where their
 messages come from."""
 
 from collections import defaultdict
@@ -12,26 +12,26 @@ from redrive.topology.dead_letter_routes import DeadLettering, Routes, dead_lett
 from redrive.topology.migration import TRANSIT_SUFFIX
 
 _OURS = "redrive."
-"""What the names of redrive's locks and logs begin with."""
+"""Prefix of the names of redrive's locks and logs."""
 _SEPARATORS = "._-:/@"
 _MOST_WAITS = 8
-"""One behind the other."""
+"""Longest chain of wait queues to follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A queue that messages of a dead-letter queue come from.
+    """A queue whose messages end up in a dead-letter queue.
 
     Args:
         queue: its name.
-        known_by: how that is known: by an argument of it, by a policy that it has, or by the name
-            of the dead-letter queue alone.
-        certain: whether all that it dead-letters goes there; else it depends on the message, or was
-            read from a name.
-        exchange: the dead-letter exchange; None where it is known by a name.
-        routing_key: the key that its messages get; None where each keeps its own, or it is known by
+        known_by: the evidence: an argument or a policy of the queue, or only the dead-letter
+            queue's name.
+        certain: whether all its dead letters go there; otherwise it depends on the message, or was
+            concluded from a name.
+        exchange: the dead-letter exchange; None if known only by a name.
+        routing_key: the key that its messages get; None if each keeps its own, or if known only by
             a name.
-        policy: the policy's name; None where it is no policy.
+        policy: the policy's name; None if no policy is involved.
     """
 
     queue: str
@@ -44,14 +44,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterQueue:
-    """A dead-letter queue that redrive did not make.
+    """A dead-letter queue that redrive did not create.
 
     Args:
         name: its name.
-        kind: its type: `classic`, `quorum` or `stream`; empty where that is not known.
-        origins: where its messages come from, as far as that is known.
-        dialects: the frameworks whose name for such a queue it has.
-        shared: whether what was published may come to it, too, not only what was dead-lettered.
+        kind: its type: `classic`, `quorum` or `stream`; empty if unknown.
+        origins: the queues that its messages come from, if known.
+        dialects: the frameworks that use this name for dead-letter queues.
+        shared: whether published messages may also reach it, not only dead-lettered ones.
     """
 
     name: str
@@ -62,16 +62,16 @@ class DeadLetterQueue:
 
     @property
     def certain(self) -> bool:
-        """Whether it is one for certain: some queue dead-letters all that it does to it, and
-        nothing else is known to come there."""
+        """Whether it is certainly a dead-letter queue: some queue sends all its dead letters to it,
+        and no other messages are known to arrive."""
         return not self.shared and any(origin.certain for origin in self.origins)
 
 
 def dead_letter_queues(routes: Routes) -> list[DeadLetterQueue]:
-    """The dead-letter queues that redrive did not make, by their names.
+    """Return the dead-letter queues that redrive did not create, sorted by name.
 
-    A queue in which messages wait for their next attempt is none, though the broker dead-letters
-    into it: it leads back.
+    A queue in which messages wait for their next attempt is not included, although the broker
+    dead-letters into it: it leads back.
     """
     ways = DeadLetterGraph(routes)
     found = (_judged(routes, ways, name) for name in sorted(routes.queues))
@@ -79,7 +79,7 @@ def dead_letter_queues(routes: Routes) -> list[DeadLetterQueue]:
 
 
 def by_name(queue: str) -> DeadLetterQueue:
-    """A queue that somebody says is a dead-letter queue, as far as its name tells."""
+    """Describe a queue that the user says is a dead-letter queue, judging by its name only."""
     name = dead_letter_names.read(queue)
     if name is None:
         return DeadLetterQueue(queue)
@@ -88,7 +88,7 @@ def by_name(queue: str) -> DeadLetterQueue:
 
 
 class DeadLetterGraph:
-    """What goes where by dead-lettering, and what that says of each queue."""
+    """The graph of dead-lettering between queues, and what it reveals about each queue."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
@@ -124,30 +124,32 @@ class DeadLetterGraph:
 
     @cached_property
     def workers(self) -> frozenset[str]:
-        """The queues that messages are worked on in."""
+        """The queues in which messages are processed."""
         return frozenset(filter(self.works, self._routes.queues))
 
     def has(self, queue: str) -> bool:
-        """Whether a queue is there."""
+        """Return whether the queue exists."""
         return queue in self._routes.queues
 
     def is_dead_letter_queue(self, queue: str) -> bool:
-        """Whether a queue is one for certain, or has the name of one and is used as one."""
+        """Return whether a queue certainly is a dead-letter queue, or has the name of one and is
+        used as one."""
         return queue in self._dead_letter_queues
 
     def works(self, queue: str) -> bool:
-        """Whether messages are worked on in a queue, as far as can be seen: it is there, and is
-        neither a dead-letter queue nor one that they only wait in."""
+        """Return whether a queue appears to be a work queue: it exists, and is neither a
+        dead-letter queue nor one in which messages only wait."""
         return (
             self.has(queue)
-            and not self.is_wait(queue, [queue])  # the key of what is sent there alone
+            # with only the key of messages sent straight to it
+            and not self.is_wait(queue, [queue])
             and not self.drops(queue)
             and not self.is_dead_letter_queue(queue)
         )
 
     def is_wait(self, queue: str, keys: Collection[str] = ()) -> bool:
-        """Whether messages with these keys only wait in a queue, or would if nobody were to come
-        for them."""
+        """Return whether messages with these keys only wait in a queue, or would if it had no
+        consumers."""
         if queue in self.waiting:
             return True
         if not self.has(queue) or not self.only_expire(queue):
@@ -158,21 +160,21 @@ class DeadLetterGraph:
         return any(not _named(target) for target in targets)
 
     def drops(self, queue: str) -> bool:
-        """Whether nobody consumes a queue, and what has been in it for long enough is gone."""
+        """Return whether a queue has no consumers, and its messages are lost when they expire."""
         if not self.has(queue) or not self.only_expire(queue) or self.out.get(queue):
             return False
         facts = self._routes.queues[queue]
         keeps_keys = facts.setting("dead-letter-routing-key") is None
-        # Of a message that keeps its key, nobody knows here whether a queue is called so.
+        # If messages keep their keys, a key might be the name of a queue, which is not known here.
         return not (keeps_keys and facts.setting("dead-letter-exchange") == "")
 
     def reached_from(self, exchange: str, key: str) -> set[str]:
-        """The queues that a message may get to that is published with this key."""
+        """Return the queues that a message published with this key may reach."""
         return set(reached(self._routes, exchange, key))
 
     def ends_of_wait(self, queue: str, keys: Collection[str]) -> set[str]:
-        """The queues that a message goes on to that waits in a queue, and from there in others, if
-        it has these keys."""
+        """Return the queues that messages with these keys reach after waiting in a queue, and in
+        any wait queues after it."""
         ends: set[str] = set()
         here = {(queue, key) for key in keys or ("",)}
         for _ in range(_MOST_WAITS):
@@ -197,11 +199,11 @@ class DeadLetterGraph:
         return {(target, new) for target in reached(self._routes, exchange, new)}
 
     def leads_back(self, queue: str) -> bool:
-        """Whether what is dead-lettered from a queue may come to it again, by way of one that
-        works.
+        """Return whether messages dead-lettered from a queue may return to it through a work queue.
 
-        Where one policy is for all queues, dead-letter queues lead to each other: nothing comes
-        back from there. Messages come to such a cycle from outside, and nothing is published to it.
+        If one policy applies to all queues, dead-letter queues lead to each other, and nothing
+        comes back from there. Such a cycle gets its messages from outside, and nothing is published
+        to it.
         """
         cycle = self._after(queue)
         if queue not in cycle:
@@ -216,11 +218,12 @@ class DeadLetterGraph:
         return is_work or sources <= cycle
 
     def _is_in_dead_letter_cycle(self, queue: str) -> bool:
-        """Whether it is one of several dead-letter queues that dead-letter to each other only."""
+        """Return whether a queue belongs to a cycle of dead-letter queues that only dead-letter to
+        each other."""
         return queue in self._after(queue) and not self.leads_back(queue)
 
     def _after(self, queue: str) -> set[str]:
-        """The queues that what is dead-lettered from a queue may come to."""
+        """Return the queues that messages dead-lettered from a queue may reach."""
         if queue not in self._later:
             seen: set[str] = set()
             waiting = [queue]
@@ -232,12 +235,12 @@ class DeadLetterGraph:
         return self._later[queue]
 
     def is_published_to(self, queue: str) -> bool:
-        """Whether a queue is bound to an exchange that no queue dead-letters to."""
+        """Return whether a queue is bound to an exchange that no queue dead-letters to."""
         sources = {binding.source for binding in self._routes.to_queue.get(queue, ())}
         return bool(sources - self._dead_lettered)
 
     def takes_events(self, queue: str) -> bool:
-        """Whether a queue is bound to an exchange that other queues use as well, or that is not
+        """Return whether a queue is bound to an exchange that other queues also use, or that is not
         its own."""
         for binding in self._routes.to_queue.get(queue, ()):
             source = binding.source
@@ -255,23 +258,23 @@ class DeadLetterGraph:
         return False
 
     def passes_a_published_exchange(self, one: DeadLettering) -> bool:
-        """Whether dead letters go to the exchange that their queue is fed by, so that every queue
-        bound there gets a copy."""
+        """Return whether dead letters go to the exchange that feeds their own queue, so that every
+        queue bound there gets a copy."""
         return one.exchange in self._published
 
     def only_expire(self, queue: str) -> bool:
-        """Whether nothing can be seen to leave a queue but what has been in it for long enough."""
+        """Return whether messages seem to leave a queue only by expiring."""
         return self._expires(queue) and not self._routes.queues[queue].consumers.count
 
     def is_shared(self, queue: str) -> bool:
-        """Whether an exchange that is published to leads to a queue: one that no queue dead-letters
-        to, or that gives a queue its messages and takes those that it dead-letters."""
+        """Return whether a queue is reached from an exchange that is published to: one that no
+        queue dead-letters to, or one that both feeds a queue and takes its dead letters."""
         sources = {binding.source for binding in self._routes.to_queue.get(queue, ())}
         return self.is_published_to(queue) or bool(sources & self._published)
 
     def _waits(self, queue: str) -> bool:
-        """Whether messages wait in a queue, and go to work from there: for the next attempt, or for
-        their time."""
+        """Return whether messages wait in a queue and then go to a work queue: for the next
+        attempt, or after a delay."""
         if self._is_in_dead_letter_cycle(queue):
             return False
         if self._expires(queue) and self.leads_back(queue):
@@ -293,7 +296,7 @@ class DeadLetterGraph:
 
 
 def _judged(routes: Routes, ways: DeadLetterGraph, name: str) -> DeadLetterQueue | None:
-    """A queue as a dead-letter queue; None where it is none, or redrive's."""
+    """Return a queue as a dead-letter queue; None if it is not one, or is redrive's."""
     if name in ways.waiting or name in ways.mains:
         return None
     named = dead_letter_names.read(name)
@@ -302,7 +305,7 @@ def _judged(routes: Routes, ways: DeadLetterGraph, name: str) -> DeadLetterQueue
         return None
     facts, shared = routes.queues[name], bool(origins) and ways.is_shared(name)
     if named is None and all(map(ways.passes_a_published_exchange, ways.into.get(name, ()))):
-        return None  # it works on what is published
+        return None  # it is a work queue for published messages
     if named is not None and named.may_name_an_event and not origins and ways.takes_events(name):
         return None  # a work queue for an event of that name
     if named is not None and named.origin is not None and named.origin in routes.queues:
@@ -318,7 +321,8 @@ def _judged(routes: Routes, ways: DeadLetterGraph, name: str) -> DeadLetterQueue
 
 
 def _counts(ways: DeadLetterGraph, one: DeadLettering) -> bool:
-    """Whether what is dead-lettered there has failed, and does not go to its next attempt."""
+    """Return whether these dead letters have failed, and are not on the way to their next
+    attempt."""
     if one.source in ways.mains and any(
         way.target == names.retry_queue(one.source) for way in ways.out[one.source]
     ):
@@ -327,7 +331,7 @@ def _counts(ways: DeadLetterGraph, one: DeadLettering) -> bool:
 
 
 def _origin(ways: DeadLetterGraph, one: DeadLettering) -> Origin:
-    # Where a queue without consumers has a TTL, it may be a delay that leads to work.
+    # A queue without consumers but with a TTL may be a delay before a work queue.
     doubtful = ways.only_expire(one.source) and not _named(one.target)
     return Origin(
         one.source,
@@ -340,7 +344,7 @@ def _origin(ways: DeadLetterGraph, one: DeadLettering) -> Origin:
 
 
 def _own(routes: Routes) -> Iterable[str]:
-    """The queues beside main queues that redrive makes."""
+    """Yield the queues that redrive creates besides main queues."""
     for name in routes.queues:
         main = name.removesuffix(names.UNROUTED_SUFFIX)
         if (
@@ -353,7 +357,7 @@ def _own(routes: Routes) -> Iterable[str]:
 
 
 def _reached(routes: Routes, exchange: str) -> frozenset[str]:
-    """The exchanges that something may go through that is given to this one."""
+    """Return the exchanges that a message given to this exchange may pass through."""
     seen, waiting = {exchange}, [exchange]
     while waiting:
         name = waiting.pop()
@@ -373,5 +377,5 @@ def _named(queue: str) -> bool:
 
 
 def _is_derived(queue: str, target: str) -> bool:
-    """Whether a queue's name is that of another with something behind it, as in `orders.wait`."""
+    """Return whether a queue's name is the other's name plus a suffix, as in `orders.wait`."""
     return queue.startswith(target) and queue[len(target) : len(target) + 1] in tuple(_SEPARATORS)

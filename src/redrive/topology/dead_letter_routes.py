@@ -1,5 +1,5 @@
-"""Where the broker moves what it dead-letters: through which exchange, to which queues, and whether
-that is certain."""
+"""Find out where the broker moves dead-lettered messages: through which exchange, to which queues,
+and whether that is certain."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,17 +14,17 @@ from redrive.topology.model import Binding
 _Group = TypeVar("_Group", str, tuple[str, str])
 
 _ALL = ("all", "all-with-x")
-"""What a headers exchange is to match; without an `x-match`, the first."""
+"""Values of `x-match` that require all headers; without `x-match`, the first one applies."""
 
 
 @dataclass(frozen=True)
 class Routes:
-    """How messages may go in a virtual host.
+    """The routing of a virtual host.
 
     Args:
-        queues: the queues, by their names.
-        exchanges: the type of each exchange, by its name.
-        bindings: all but each queue's own to the default exchange.
+        queues: the queues, by name.
+        exchanges: the type of each exchange, by name.
+        bindings: all bindings except each queue's own to the default exchange.
         alternates: the alternate exchange of each exchange that has one.
     """
 
@@ -40,15 +40,15 @@ class Routes:
 
     @cached_property
     def by_key(self) -> Mapping[tuple[str, str], list[Binding]]:
-        """The bindings from each exchange with each key, or pattern: an exchange that thousands of
-        queues share is not searched for each of them."""
+        """The bindings from each exchange with each key or pattern, so that an exchange shared by
+        thousands of queues is not searched for each of them."""
         return _grouped(
             ((binding.source, binding.routing_key), binding) for binding in self.bindings
         )
 
     @cached_property
     def wild(self) -> Mapping[str, list[Binding]]:
-        """The bindings from each exchange whose keys are patterns, if it is a topic exchange."""
+        """The bindings from each exchange whose keys are patterns if it is a topic exchange."""
         return _grouped(
             (binding.source, binding) for binding in self.bindings if _is_wild(binding.routing_key)
         )
@@ -74,16 +74,16 @@ def _is_wild(key: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettering:
-    """That the broker moves messages from one queue to another.
+    """The fact that the broker dead-letters messages from one queue to another.
 
     Args:
-        source: the queue that they come from.
+        source: the queue that the messages come from.
         target: the queue that they go to.
         exchange: the source's dead-letter exchange.
-        routing_key: the key that they get; None where each keeps its own.
-        policy: the policy that names the exchange; None where an argument does.
-        certain: whether all of them go to the target; else it depends on the key or the headers
-            that a message was published with.
+        routing_key: the key that they get; None if each keeps its own.
+        policy: the policy that sets the exchange; None if an argument does.
+        certain: whether all of them go to the target; otherwise it depends on the key or the
+            headers that a message was published with.
     """
 
     source: str
@@ -96,7 +96,7 @@ class DeadLettering:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A routing key, or the pattern that it matches."""
+    """A routing key, or a pattern that it matches."""
 
     text: str
     exact: bool = True
@@ -106,20 +106,21 @@ _ANY = _Key("#", exact=False)
 
 
 def dead_letterings(routes: Routes) -> list[DeadLettering]:
-    """Where each queue of a virtual host dead-letters to.
+    """Return where each queue of a virtual host dead-letters to.
 
-    An argument and a policy count separately for the exchange and for the key. Source: measured on
+    The exchange and the key can each come from an argument or a policy. Source: measured on
     RabbitMQ 3.10.8, 4.0.5 and 4.3.6, with the exchange by argument and the key by policy.
 
-    A message that keeps its key may have any that a binding of its queue lets through, or its
-    queue's name. Which those are is not known: the targets are those that some of them reach.
+    A message that keeps its key may have any key that a binding of its queue lets through, or its
+    queue's name. The actual keys are not known, so the targets include every queue that one of them
+    may reach.
     """
     return [one for queue in routes.queues.values() for one in _of(routes, queue)]
 
 
 def reached(routes: Routes, exchange: str, key: str) -> dict[str, bool]:
-    """The queues that an exchange gives a message with this key to, each with whether that is
-    certain: it may depend on the message's headers."""
+    """Return the queues to which an exchange routes a message with this key, each with whether that
+    is certain: it may depend on the message's headers."""
     return _targets(routes, exchange, frozenset({_Key(key)}), known=True)
 
 
@@ -136,7 +137,7 @@ def _of(routes: Routes, queue: QueueFacts) -> Iterator[DeadLettering]:
 
 
 def _keys_in(routes: Routes, queue: str) -> frozenset[_Key]:
-    """The keys that the messages of a queue may have."""
+    """Return the keys that messages in a queue may have."""
     found = {_Key(queue)}  # through the default exchange
     for binding in routes.to_queue.get(queue, ()):
         kind = routes.exchanges.get(binding.source)
@@ -153,8 +154,8 @@ def _keys_in(routes: Routes, queue: str) -> frozenset[_Key]:
 def _targets(
     routes: Routes, exchange: str, keys: frozenset[_Key], *, known: bool
 ) -> dict[str, bool]:
-    """The queues that an exchange gives messages with such keys to, each with whether it gets all
-    of them."""
+    """Return the queues to which an exchange routes messages with such keys, each with whether it
+    gets all of them."""
     queues: dict[str, bool] = {}
     seen: dict[str, bool] = {}
     waiting = [(exchange, True)]
@@ -175,16 +176,17 @@ def _targets(
 def _next(
     routes: Routes, exchange: str, keys: frozenset[_Key], *, known: bool
 ) -> Iterator[tuple[str, str, bool]]:
-    """The queues and exchanges that one exchange gives such messages to, each with whether it gets
-    all of them."""
+    """Yield the queues and exchanges to which one exchange routes such messages, each with whether
+    it gets all of them."""
     if exchange == "":
-        # A key of which only a pattern is known may be the name of any queue: none is guessed.
+        # A key of which only a pattern is known could be the name of any queue, so those are left
+        # out.
         yield from ((key.text, "queue", known) for key in keys if key.exact)
         return
     kind = routes.exchanges.get(exchange)
     if kind is None:
         return
-    taken: bool | None = False  # None: by some of the messages, perhaps
+    taken: bool | None = False  # None: perhaps by some of the messages
     for binding in _candidates(routes, exchange, kind, keys):
         passes = _passes(kind, binding, keys, known=known)
         if passes is not False:
@@ -197,7 +199,7 @@ def _next(
 def _candidates(
     routes: Routes, exchange: str, kind: str, keys: frozenset[_Key]
 ) -> Iterable[Binding]:
-    """The bindings of an exchange that may let such messages through."""
+    """Return the bindings of an exchange that may let such messages through."""
     if kind not in ("direct", "topic") or not all(key.exact for key in keys):
         return routes.by_source.get(exchange, ())
     found = [one for key in keys for one in routes.by_key.get((exchange, key.text), ())]
@@ -207,7 +209,8 @@ def _candidates(
 
 
 def _passes(kind: str, binding: Binding, keys: frozenset[_Key], *, known: bool) -> bool | None:
-    """Whether a binding lets messages with such keys through; None where it depends."""
+    """Return whether a binding lets messages with such keys through; None if it depends on the
+    message."""
     if kind == "fanout":
         return True
     if kind == "direct":
@@ -220,11 +223,12 @@ def _passes(kind: str, binding: Binding, keys: frozenset[_Key], *, known: bool) 
         arguments = dict(binding.arguments)
         wanted = [name for name in arguments if name != "x-match"]
         return True if not wanted and arguments.get("x-match", "all") in _ALL else None
-    return None  # what an exchange of a plugin does is not known
+    return None  # an exchange type from a plugin: its routing is not known
 
 
 def _depends(known: bool, some: bool) -> bool | None:
-    """Of messages with a known key, all pass or none; of others, some may."""
+    """Return True or False for messages with a known key, which all pass or all fail; None if some
+    of the others may pass."""
     return (True if known else None) if some else False
 
 

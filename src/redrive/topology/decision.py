@@ -1,7 +1,7 @@
-"""What happens to a message: `decide` says it, `route` says what to publish where.
+"""Decide what happens to a message: `decide` returns the decision, `route` what to publish where.
 
-Both are pure. A shell runs the handler, publishes with confirm, acks or rejects; it has no policy,
-header name or delay in it.
+Both are pure functions. A shell runs the handler, publishes with confirm, acks or rejects; it
+contains no policy, header name or delay.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Reason = Literal[
     "retries-exhausted", "not-retryable", "gave-up", "invalid-message", "crashed", "too-old"
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
-"""Why a message is set aside."""
+"""The reasons to set a message aside."""
 
 
 # --- what a shell reports -------------------------------------------------------------------------
@@ -29,7 +29,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The message is here; its handler has not run."""
+    """The message has arrived; its handler has not run yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Raised:
 
     Args:
         error: what it raised.
-        give_up: None where the retry budget decides; else why no retry can help.
+        give_up: None if the retry budget decides; otherwise why no retry can help.
         kind: the exception's class, for the policy's rules.
         after: how long the handler wants the message to wait; None leaves it to the policy.
     """
@@ -57,7 +57,7 @@ class Raised:
 Outcome = Arrived | Handled | Raised
 
 
-# --- what is decided ------------------------------------------------------------------------------
+# --- decisions ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +72,23 @@ class Handle:
 
 
 _FIRST_ATTEMPT = Handle(0)
-"""What has neither come back nor been delivered before has no history, whatever its headers say."""
+"""A message that neither came back nor was delivered before has no history, whatever its headers
+say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The message is done."""
+    """The message is done: ack it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryByReject:
-    """Reject it: the broker itself moves it to the retry queue and counts.
+    """Reject the message: the broker itself moves it to the retry queue and counts.
 
     Args:
-        retry: which retry this is, from 1.
+        retry: the number of this retry, from 1.
         delay: how long it waits.
-        allowed: how many retries a message that fails so is allowed.
+        allowed: how many retries this failure is allowed.
     """
 
     retry: int
@@ -97,13 +98,13 @@ class RetryByReject:
 
 @dataclass(frozen=True, slots=True)
 class RetryByRepublish:
-    """Publish it to the retry queue: peers do so too, or its `x-death` is one that the broker must
-    not go on counting in.
+    """Publish the message to the retry queue: other clients share the topology and do so too, or
+    the broker must not go on counting in its `x-death`.
 
     Args:
-        retry: which retry this is, from 1.
+        retry: the number of this retry, from 1.
         delay: how long it waits.
-        allowed: how many retries a message that fails so is allowed.
+        allowed: how many retries this failure is allowed.
         counts_on: whether the broker goes on counting in the message's `x-death`.
     """
 
@@ -115,12 +116,12 @@ class RetryByRepublish:
 
 @dataclass(frozen=True, slots=True)
 class RetryByLadder:
-    """Publish it to the delay ladder: it waits for another time than the retry queue's.
+    """Publish the message to the delay ladder: its delay differs from the retry queue's.
 
     Args:
-        retry: which retry this is, from 1.
+        retry: the number of this retry, from 1.
         delay: how long it waits.
-        allowed: how many retries a message that fails so is allowed.
+        allowed: how many retries this failure is allowed.
     """
 
     retry: int
@@ -130,12 +131,13 @@ class RetryByLadder:
 
 @dataclass(frozen=True, slots=True)
 class RetryByBroker:
-    """Reject it with requeueing: the broker itself counts it, and holds it back in its queue.
+    """Reject the message with requeueing: the broker itself counts it and holds it back in its
+    queue.
 
     Args:
-        retry: which retry this is, from 1.
+        retry: the number of this retry, from 1.
         delay: how long it is held back.
-        allowed: how many retries a message that fails so is allowed.
+        allowed: how many retries this failure is allowed.
     """
 
     retry: int
@@ -145,13 +147,13 @@ class RetryByBroker:
 
 @dataclass(frozen=True, slots=True)
 class RetryInPlace:
-    """Hold it for a while and give it back: it comes again at once, before all others, and the
-    broker has counted it.
+    """Hold the message for a while, then return it: the broker counts the return and redelivers it
+    at once, before all others.
 
     Args:
-        retry: which retry this is, from 1.
+        retry: the number of this retry, from 1.
         delay: how long it is held.
-        allowed: how many retries a message that fails so is allowed.
+        allowed: how many retries this failure is allowed.
     """
 
     retry: int
@@ -161,11 +163,11 @@ class RetryInPlace:
 
 @dataclass(frozen=True, slots=True)
 class MoveToFailed:
-    """Set it aside in the failed queue.
+    """Set the message aside in the failed queue.
 
     Args:
         reason: why there is no further retry.
-        error: what the last attempt failed with.
+        error: the last attempt's error.
         retries: the retries that were made.
     """
 
@@ -176,7 +178,7 @@ class MoveToFailed:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """It failed and is done all the same: nobody retries a broadcast message."""
+    """Ack the message although it failed: broadcast messages are not retried."""
 
 
 Retried = RetryByReject | RetryByRepublish | RetryByLadder | RetryByBroker | RetryInPlace
@@ -186,30 +188,30 @@ WithoutLadder = RetryByReject | RetryByRepublish | RetryByBroker
 
 
 def retries_made(delivery: Delivery) -> int:
-    """How many retries of this message were made before this delivery.
+    """Return how many retries of this message were made before this delivery.
 
-    What came by another way than that of a retry can't have been retried here: headers that say so
+    A message that did not come through a retry can't have been retried here: headers that say so
     are copied or forged. In an ordered queue, and where the broker holds messages back, each return
-    counts, whoever made it: a worker that dies has tried, or would have given it back.
+    counts, whoever made it: a worker that died had tried the message, or it would have returned it.
     """
     noted = headers.counted(delivery.note(headers.RETRIES)) if delivery.came_back else 0
     if delivery.held_back:
-        # A message may have been rejected into a retry queue before, and the broker goes on
-        # counting: its returns include these.
+        # A message may have been rejected into a retry queue before; the broker goes on counting
+        # from there, so its returns include those rejections.
         return noted + max(deaths_of(delivery), _returns_of(delivery))
     return noted + (_returns_of(delivery) if delivery.in_place else deaths_of(delivery))
 
 
 def deaths_of(delivery: Delivery) -> int:
-    """How many failed attempts the broker itself has counted."""
+    """Return how many failed attempts the broker itself has counted."""
     return headers.death_count(delivery.deaths, delivery.queue) if delivery.came_back else 0
 
 
 def crashes_seen(delivery: Delivery) -> int:
-    """How many times the message went back to the queue without a verdict: its worker died, or gave
-    it back. Quorum queues only.
+    """Return how many times the message went back to the queue without a verdict, because its
+    worker died or returned it. Quorum queues only.
 
-    A message that was never delivered before can only have a count that its publisher made up.
+    If a message was never delivered before, a count in it can only come from its publisher.
     """
     are_retries = delivery.in_place or delivery.held_back
     noted = headers.counted(delivery.note(headers.CRASHES)) if delivery.came_back else 0
@@ -218,11 +220,11 @@ def crashes_seen(delivery: Delivery) -> int:
 
 
 def is_suspect(delivery: Delivery, subscription: Subscription) -> bool:
-    """Whether the worker that had the message before may have died of it. Then its handler runs
-    alone in its process: a further crash convicts nobody else.
+    """Return whether the message may have killed the worker that had it before. If so, its handler
+    runs alone in its process, so that another crash is not blamed on other messages.
 
-    Where retries are counted among the crashes, a crash is certain once there were more returns
-    than retries are allowed.
+    Where the broker counts retries and crashes together, a crash is certain only after more returns
+    than there are allowed retries.
     """
     if subscription.queue_type != "quorum" or subscription.broadcast:
         return False
@@ -231,8 +233,8 @@ def is_suspect(delivery: Delivery, subscription: Subscription) -> bool:
 
 
 def step_aside(delivery: Delivery, subscription: Subscription, frame_max: int) -> Publish:
-    """The publish that takes a message from the hand of its consumer to the end of its queue, with
-    all that was counted: a return would count a crash."""
+    """Return the publish that moves a message to the end of its queue with all its counts.
+    Returning it instead would count as a crash."""
     return rewrite.relocate(
         delivery,
         subscription.queue,
@@ -243,16 +245,17 @@ def step_aside(delivery: Delivery, subscription: Subscription, frame_max: int) -
 
 
 def _counts_both(subscription: Subscription) -> bool:
-    """Whether the broker's count of returns has retries and crashes in it."""
+    """Return whether the broker's count of returns includes both retries and crashes."""
     return subscription.ordered or subscription.retry_via == "broker"
 
 
 def _returns_of(delivery: Delivery) -> int:
-    """How many times the broker has taken the message back into its queue, as failed.
+    """Return how many times the broker has taken the message back into its queue as failed.
 
-    A nack does not count where the broker holds messages back, and leaves a count that a publisher
-    made up; but it writes how often it has delivered the message, so a count beyond that is made
-    up. Source: measured on RabbitMQ 4.3.6, which counts deliveries anew after a dead-lettering.
+    Where the broker holds messages back, it does not count a nack, and it keeps a count that a
+    publisher made up. But it also writes how often it has delivered the message, so a count beyond
+    that is made up. Source: measured on RabbitMQ 4.3.6, which restarts the count of deliveries
+    after a dead-lettering.
     """
     if not delivery.redelivered:
         return 0
@@ -266,7 +269,7 @@ def _returns_of(delivery: Delivery) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """Time and chance, at the instant of a decision.
+    """Time and chance at the moment of a decision.
 
     Args:
         now: the time, aware.
@@ -284,7 +287,7 @@ def decide(
     broker: BrokerVersion,
     moment: DecisionContext,
 ) -> Decision:
-    """What happens to a message now: before its handler runs (`Arrived`) and after it (`Handled`,
+    """Decide what happens to a message, before its handler runs (`Arrived`) or after it (`Handled`,
     `Raised`)."""
     policy = subscription.retry
     match outcome:
@@ -308,7 +311,8 @@ def decide(
 
 
 def on_arrival(delivery: Delivery, subscription: Subscription) -> Handle | MoveToFailed:
-    """What happens to a message before its handler runs, whatever the time and the broker."""
+    """Decide what happens to a message before its handler runs; time and broker version don't
+    matter."""
     if subscription.broadcast or not (delivery.redelivered or delivery.came_back):
         return _FIRST_ATTEMPT
     retries = retries_made(delivery)
@@ -331,7 +335,7 @@ def _no_retry(
     retries: int,
     moment: DecisionContext,
 ) -> Literal["retries-exhausted", "not-retryable", "too-old"] | None:
-    """Why a failed message is not tried again; None where it is."""
+    """Return why a failed message is not retried; None if it is."""
     allowed = policy.max_retries_of(kind)
     if retries >= allowed:
         return "retries-exhausted" if allowed or not policy.max_retries else "not-retryable"
@@ -341,8 +345,8 @@ def _no_retry(
 
 
 def _age(delivery: Delivery, now: datetime) -> timedelta:
-    """How long ago a message was published, or, where it does not say, failed first; none for one
-    that was requeued by a person."""
+    """Return how long ago a message was published or, if it doesn't say, failed first. The age of a
+    message that a person requeued is zero."""
     if headers.counted(delivery.note(headers.COUNT)):
         return timedelta(0)
     published = headers.moment(delivery.properties.timestamp)
@@ -358,8 +362,8 @@ def _retry(
     allowed: int,
     broker: BrokerVersion,
 ) -> Settlement:
-    """How a message gets to its next attempt: by its retry queue where that can do the delay, else
-    by the ladder."""
+    """Choose how a message gets to its next attempt: through its retry queue if that has the wanted
+    delay, otherwise through the ladder."""
     if subscription.ordered:
         return RetryInPlace(retry, delay, allowed)
     usual = (
@@ -375,8 +379,8 @@ def _retry(
 def _by_the_retry_queue(
     delivery: Delivery, subscription: Subscription, retry: int, allowed: int, broker: BrokerVersion
 ) -> WithoutLadder:
-    """How a message gets to its retry queue, and waits for as long as that makes it wait; where the
-    broker holds it back, it stays in its queue for as long as that does."""
+    """Choose how a message gets to its retry queue, or is held back by the broker, with the usual
+    delay of either."""
     if subscription.retry_via == "broker":
         return RetryByBroker(retry, _held_back_for(delivery, subscription), allowed)
     usual = subscription.retry.delay
@@ -391,14 +395,14 @@ def _by_the_retry_queue(
 def without_ladder(
     postponed: RetryByLadder, delivery: Delivery, subscription: Subscription, broker: BrokerVersion
 ) -> WithoutLadder:
-    """The same retry of a message by its retry queue, or by the broker, where the delay ladder
-    can't be had: it counts the same, and waits as usual."""
+    """Return the same retry without the delay ladder, for use when the ladder is not available: it
+    counts the same, and has the usual delay."""
     return _by_the_retry_queue(delivery, subscription, postponed.retry, postponed.allowed, broker)
 
 
 def _held_back_for(delivery: Delivery, subscription: Subscription) -> timedelta:
-    """How long the broker holds a message back that it takes back now: the least delay times the
-    returns that it has counted, this one included. Source: measured on RabbitMQ 4.3.6."""
+    """Return how long the broker holds back a message that is rejected now: the least delay times
+    the returns that it has counted, including this one. Source: measured on RabbitMQ 4.3.6."""
     least, most = subscription.held_back_for
     return Linear(least, most).delay(_returns_of(delivery) + 1, 0.0)
 
@@ -406,7 +410,7 @@ def _held_back_for(delivery: Delivery, subscription: Subscription) -> timedelta:
 def rejection(
     delivery: Delivery, subscription: Subscription, broker: BrokerVersion
 ) -> "RejectIt | ReturnIt | None":
-    """What has a message tried again without a publish; None where nothing does, and rejecting it
+    """Return how to retry a message without a publish; None if that is impossible, and rejecting
     would lose it."""
     if subscription.ordered or subscription.broadcast:
         return None
@@ -420,11 +424,11 @@ def rejection(
 
 
 def must_start_x_death_anew(delivery: Delivery, broker: BrokerVersion) -> bool:
-    """Whether rejecting the message would go wrong, because of an `x-death` that no broker of ours
-    has written.
+    """Return whether rejecting the message would go wrong because of an `x-death` that did not come
+    from this broker.
 
-    Only where the broker continues what a client published. Source: measured on 3.10.8, which loses
-    a message that is rejected with an `x-death` that it can't read.
+    This matters only if the broker goes on counting in what a client published. Source: measured on
+    3.10.8, which loses a message that is rejected with an unreadable `x-death`.
     """
     if not broker.continues_client_x_death or headers.X_DEATH not in delivery.properties.headers:
         return False
@@ -436,8 +440,8 @@ def must_start_x_death_anew(delivery: Delivery, broker: BrokerVersion) -> bool:
 def _crash_report(crashes: int) -> ErrorReport:
     return ErrorReport(
         "redrive.Crashed",
-        f"delivered {crashes} times without a verdict: its worker died, or ran into a limit, each "
-        "time",
+        f"delivered {crashes} times without a verdict: each time its worker died or ran into a "
+        "limit",
     )
 
 
@@ -447,7 +451,7 @@ def _overdue_report(retries: int, max_retries: int) -> ErrorReport:
     )
 
 
-# --- what a shell does about it -------------------------------------------------------------------
+# --- steps of a shell -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,23 +461,22 @@ class AckIt:
 
 @dataclass(frozen=True, slots=True)
 class RejectIt:
-    """Reject the delivery without requeueing; one at a time, since RabbitMQ 4.3 does not count a
-    nack."""
+    """Reject the delivery without requeueing, one at a time: RabbitMQ 4.3 does not count a nack."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnIt:
-    """Reject the delivery with requeueing, one at a time: the broker counts it, and holds it back;
-    it does neither for a nack."""
+    """Reject the delivery with requeueing, one at a time: the broker counts it and holds it back,
+    and does neither for a nack."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishThenAck:
-    """Publish, mandatory; ack the delivery once that is confirmed, and not before.
+    """Publish as mandatory, and ack the delivery only after the publish is confirmed.
 
     Args:
-        publish: what, and where to.
-        levels: the levels of the delay ladder that must be there for it.
+        publish: the message and where it goes.
+        levels: the levels of the delay ladder that it needs.
     """
 
     publish: Publish
@@ -501,7 +504,7 @@ def route(
     subscription: Subscription,
     circumstances: MoveContext,
 ) -> Step:
-    """What a shell does to carry a settlement out."""
+    """Return the step that carries a settlement out."""
     match settlement:
         case Ack() | Drop():
             return AckIt()
@@ -548,12 +551,12 @@ def route(
 
 
 def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
-    """Where a message is once a settlement was carried out, for a log line."""
+    """Say where a message is after a settlement, for a log line."""
     match settlement:
         case Ack():
             return "handled"
         case Drop():
-            return f"gone: {subscription.queue} is for broadcast, where nothing is retried"
+            return f"gone: {subscription.queue} is a broadcast queue, which has no retries"
         case RetryByReject(retry, delay, allowed) | RetryByRepublish(retry, delay, allowed):
             return (
                 f"in {subscription.retry_queue} for {delay.total_seconds():g} s (retry {retry} "

@@ -1,5 +1,7 @@
-"""The delay of failed messages that the broker holds back, set by a policy: so it can be changed
-while the queue is used."""
+"""Policies that set the delay of failed messages that the broker holds back.
+
+Unlike an argument, a policy can change the delay while the queue is in use.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,14 +16,14 @@ _ON_QUORUM_QUEUES = frozenset({"all", "queues", "quorum_queues"})
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy of a virtual host, as the management API has it.
+    """A policy of a virtual host, as the management API describes it.
 
     Args:
         name: its name.
-        pattern: a regular expression; it holds for each queue in whose name that is found.
-        definition: what it sets.
-        priority: of several policies for a queue, the one with the highest holds, and no other.
-        apply_to: the kind of object that it is for: `all`, `queues`, `quorum_queues`, …
+        pattern: a regular expression; the policy applies to each queue whose name contains a match.
+        definition: the settings.
+        priority: if several policies match a queue, only the one with the highest priority applies.
+        apply_to: the kind of object that it applies to: `all`, `queues`, `quorum_queues`, …
     """
 
     name: str
@@ -31,27 +33,28 @@ class Policy:
     apply_to: str = "all"
 
     def covers(self, queue: str) -> bool:
-        """Whether it is for the quorum queue of this name."""
+        """Return whether the policy matches the quorum queue of this name."""
         if self.apply_to not in _ON_QUORUM_QUEUES:
             return False
         try:
             return re.search(self.pattern, queue) is not None
         except re.error as error:
             raise ConfigurationError(
-                f"whether policy {self.name!r} is for queue {queue!r} can't be told: its pattern "
-                f"{self.pattern!r} can't be read here ({error})",
-                "Write the pattern in a simpler way.",
+                f"can't tell whether policy {self.name!r} is for queue {queue!r}: its pattern "
+                f"{self.pattern!r} is not valid in Python ({error})",
+                "Simplify the pattern.",
             ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class DelayPolicy:
-    """The delay that a policy is to set for a queue.
+    """The delay that a policy should set for a queue.
 
     Args:
         queue: the queue, which was declared with `x-delayed-retry-type` and without a delay.
-        least: after how many milliseconds a message comes back from its first failure.
-        most: after how many at most; each failure waits as long again as the first, up to that.
+        least: the delay after the first failure, in milliseconds.
+        most: the longest delay, in milliseconds; each failure adds `least` to the delay, up to
+            this.
     """
 
     queue: str
@@ -65,12 +68,13 @@ class DelayPolicy:
 
     @property
     def settings(self) -> dict[str, object]:
-        """What it sets."""
+        """The policy's settings."""
         return {_LEAST: self.least, _MOST: self.most}
 
     def over(self, other: Policy | None = None) -> Policy:
-        """The policy that sets the delay in place of another one, and all else as that does: only
-        one policy holds for a queue. Source: https://www.rabbitmq.com/docs/policies"""
+        """Return the policy that sets the delay and keeps all other settings of the policy that it
+        replaces: only one policy applies to a queue. Source:
+        https://www.rabbitmq.com/docs/policies"""
         return Policy(
             self.name,
             f"^{re.escape(self.queue)}$",
@@ -82,13 +86,13 @@ class DelayPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """A policy as it is to be, in place of what there is.
+    """A policy to be created or changed.
 
     Args:
-        policy: as it is to be.
-        found: as it is; None where it is not there.
-        merged: the policy that holds without it, whose settings it takes over; None where no other
-            does.
+        policy: the wanted policy.
+        found: the policy on the broker; None if there is none.
+        merged: the policy that applies without it, whose settings it takes over; None if no other
+            applies.
     """
 
     policy: Policy
@@ -106,21 +110,22 @@ class PolicyChange:
         if self.found is not None and self.found.priority != self.policy.priority:
             changes.append(f"priority {self.found.priority} → {self.policy.priority}")
         if not changes:
-            changes.append("its pattern, and what it is for")
-        merged = f", with what policy {self.merged} sets" if self.merged else ""
+            changes.append("its pattern or what it applies to")
+        merged = f", plus the settings of policy {self.merged}" if self.merged else ""
         return f"policy {self.policy.name}: {', '.join(changes)}{merged}"
 
 
 def change_for(delay: DelayPolicy, policies: Iterable[Policy]) -> PolicyChange | None:
-    """What has the queue wait for so long; None where it does."""
+    """Return the policy change that gives the queue this delay; None if the queue has it
+    already."""
     found = list(policies)
     own = next((policy for policy in found if policy.name == delay.name), None)
     other = holding((policy for policy in found if policy is not own), delay.queue)
     if other is not None and _sets_another_delay(other, delay):
         raise ConfigurationError(
-            f"policy {other.name!r} sets {_delay_in(other)} for queue {delay.queue!r}; asked for "
-            f"is {_words(delay.settings)}",
-            "Take the delay out of that policy, or ask for what it sets.",
+            f"policy {other.name!r} sets {_delay_in(other)} for queue {delay.queue!r}, but the "
+            f"requested delay is {_words(delay.settings)}",
+            "Remove the delay from that policy, or request the delay that it sets.",
         )
     if own is None and other is not None and delay.settings.items() <= other.definition.items():
         return None
@@ -129,22 +134,22 @@ def change_for(delay: DelayPolicy, policies: Iterable[Policy]) -> PolicyChange |
 
 
 def holding(policies: Iterable[Policy], queue: str) -> Policy | None:
-    """The policy that holds for a quorum queue; None where none does."""
+    """Return the policy that applies to a quorum queue; None if no policy does."""
     covering = [policy for policy in policies if policy.covers(queue)]
     highest = max((policy.priority for policy in covering), default=0)
     covering = [policy for policy in covering if policy.priority == highest]
     if len(covering) > 1:
         raise ConfigurationError(
             f"policies {' and '.join(sorted(repr(policy.name) for policy in covering))} are for "
-            f"queue {queue!r} with the same priority, so which one holds is left to chance",
+            f"queue {queue!r} with the same priority, so either one may apply",
             "Give one of them a higher priority.",
         )
     return covering[0] if covering else None
 
 
 def delay_of(queue: str, policies: Iterable[Policy]) -> DelayPolicy | None:
-    """The delay that policies set for a queue that has none of its own; None where they set
-    none, or it can't be told."""
+    """Return the delay that policies set for a queue without a delay of its own; None if they set
+    none, or it can't be determined."""
     try:
         policy = holding((one for one in policies if _surely_covers(one, queue)), queue)
     except ConfigurationError:
@@ -158,7 +163,7 @@ def delay_of(queue: str, policies: Iterable[Policy]) -> DelayPolicy | None:
 
 
 def queue_of(policy: Policy) -> str | None:
-    """The queue whose delay a policy of ours sets; None for any other policy."""
+    """Return the queue whose delay one of redrive's policies sets; None for any other policy."""
     return policy.name.removeprefix(_PREFIX) if policy.name.startswith(_PREFIX) else None
 
 

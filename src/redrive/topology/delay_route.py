@@ -1,5 +1,5 @@
-"""How long a delayed message waits, in ticks, and its routing key:
-`<bits, most significant first>.<r|p>.<destination>`."""
+"""Convert delays to ticks, and build and parse the routing keys of delayed messages: `<bits, most
+significant first>.<r|p>.<destination>`."""
 
 from datetime import datetime, timedelta
 from typing import Literal
@@ -11,37 +11,37 @@ from redrive.topology.durations import Duration, duration_of
 LEVELS = 28
 RETRY, PUBLISH = "r", "p"
 MAX_DESTINATION = MAX_SHORT_STRING - 2 * (LEVELS + 1)
-"""197 bytes: the longest queue name, routing key or pattern that a delayed message can have."""
+"""197 bytes: the longest queue name, routing key or pattern of a delayed message."""
 
 _ANY_BITS = "*." * LEVELS
 _PREFIX = 2 * (LEVELS + 1)
 
 
 def longest_delay(tick: timedelta) -> timedelta:
-    """The longest delay: 8.5 years with ticks of a second."""
+    """Return the longest delay: 8.5 years with ticks of a second."""
     return tick * ((1 << LEVELS) - 1)
 
 
 def ticks_in(delay: timedelta, tick: timedelta) -> int:
-    """A delay in ticks: never sooner, and at most one tick later."""
+    """Return a delay in ticks, rounded up: a message is never early, and at most one tick late."""
     if delay > longest_delay(tick):
         raise ConfigurationError(
             f"the delay is {delay}; the delay ladder with ticks of {tick.total_seconds():g} s ends "
             f"at {longest_delay(tick)}",
-            "Give a shorter one, or the exchange family a longer tick.",
+            "Give a shorter delay, or give the exchange family a longer tick.",
         )
     return max(0, -(-delay // tick))
 
 
 def wait_until(delay: Duration | None, deliver_at: datetime | None, now: datetime) -> timedelta:
-    """How long a message waits that is to be delivered after a delay or at a time; zero where the
-    time is past, or neither is given."""
+    """Return how long a message waits for a delay or until a time; zero if the time is past or
+    neither is given."""
     if delay is not None and deliver_at is not None:
         raise ConfigurationError("both delay and deliver_at are given", "Give one of them.")
     if delay is not None:
         wait = duration_of(delay, "the delay")
         if wait < timedelta(0):
-            raise ConfigurationError(f"the delay is {delay!r}", "Give none below zero.")
+            raise ConfigurationError(f"the delay is {delay!r}", "Give zero or more.")
         return wait
     if deliver_at is None:
         return timedelta(0)
@@ -53,19 +53,20 @@ def wait_until(delay: Duration | None, deliver_at: datetime | None, now: datetim
 
 
 def delivery_key(ticks: int, kind: Literal["r", "p"], destination: str) -> str:
-    """The key of a message that is delayed by so many ticks."""
+    """Return the routing key of a message that is delayed by this many ticks."""
     check_destination(destination)
     return f"{'.'.join(format(ticks, f'0{LEVELS}b'))}.{kind}.{destination}"
 
 
 def delivery_pattern(kind: Literal["r", "p"], pattern: str) -> str:
-    """What binds a queue to the messages delayed for a destination that `pattern` matches."""
+    """Return the pattern that binds a queue to messages delayed for destinations that match
+    `pattern`."""
     return f"{_ANY_BITS}{kind}.{pattern}"
 
 
 def matches_of(pattern: str) -> str | None:
-    """Return in words which messages a binding of the ladder lets through; None if the pattern is
-    none of the ladder's."""
+    """Describe which messages a binding of the ladder lets through; None if the pattern isn't the
+    ladder's."""
     kind, _, destination = pattern.removeprefix(_ANY_BITS).partition(".")
     match kind if pattern.startswith(_ANY_BITS) else pattern.lstrip("*."):
         case "r":
@@ -81,12 +82,12 @@ def matches_of(pattern: str) -> str | None:
 
 
 def fits(destination: str) -> bool:
-    """Whether a message for this queue, key or pattern can be delayed."""
+    """Return whether a message for this queue, key or pattern can be delayed."""
     return len(destination.encode("utf-8", "surrogateescape")) <= MAX_DESTINATION
 
 
 def check_destination(destination: str) -> None:
-    """Raises ConfigurationError where `destination` is too long for a delayed message."""
+    """Raise ConfigurationError if `destination` is too long for a delayed message."""
     if not fits(destination):
         raise ConfigurationError(
             f"{destination[:40]!r}… is {len(destination.encode('utf-8', 'surrogateescape'))} "
@@ -97,7 +98,7 @@ def check_destination(destination: str) -> None:
 
 
 def destination_of(key: str, kind: Literal["r", "p"]) -> str | None:
-    """Where a message with this key was delayed to; None where the key is none of the ladder's."""
+    """Return where a message with this key was delayed to; None if the key isn't the ladder's."""
     bits, mark, destination = key[: 2 * LEVELS], key[2 * LEVELS : _PREFIX], key[_PREFIX:]
     if (
         mark != f"{kind}."

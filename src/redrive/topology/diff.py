@@ -1,4 +1,4 @@
-"""A topology against what is on the broker."""
+"""Compare a topology with what is on the broker."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _VALUE = re.compile(r"^(?:the value )?'(?P<value>.*?)'(?: of type '[^']*')?$")
 
 
 def mismatch_of(reply_text: str) -> TopologyMismatch | None:
-    """The difference that a broker's 406 reply tells of, or None where it tells of something
+    """Return the mismatch that a broker's 406 reply describes; None if it is about something
     else."""
     found = _INEQUIVALENT.search(reply_text)
     if found is None:
@@ -40,12 +40,12 @@ def _value_in(words: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is on the broker, as its management API lists it.
+    """The objects on a broker, as its management API lists them.
 
     Args:
         exchanges: each exchange's type, by name.
-        queues: each queue's arguments, by name, `x-queue-type` always among them.
-        bindings: those from an exchange to a queue.
+        queues: each queue's arguments, by name, always including `x-queue-type`.
+        bindings: those from exchanges to queues.
         policies: those of the virtual host.
     """
 
@@ -57,7 +57,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """An object that is asked for and is not there."""
+    """A wanted object that is not on the broker."""
 
     what: Exchange | Queue | Binding
 
@@ -67,21 +67,21 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Differs:
-    """An object that is there with another argument than the one asked for."""
+    """An object on the broker with another argument than the wanted one."""
 
     mismatch: TopologyMismatch
 
     def __str__(self) -> str:
         found = self.mismatch
         return (
-            f"differs: {found.kind} {found.name} has {found.argument}={found.found}, asked for "
-            f"is {found.argument}={found.wanted}"
+            f"differs: {found.kind} {found.name} has {found.argument}={found.found}, expected "
+            f"{found.argument}={found.wanted}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A binding that delivers to a queue of the topology and is not asked for."""
+    """An unwanted binding that delivers to a queue of the topology."""
 
     binding: Binding
 
@@ -91,12 +91,12 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """What the tags of a subscription, or a delay by policy, leave behind when they change: whoever
-    applies the topology takes it away.
+    """A leftover of changed tags, or of a delay by policy, that is removed when the topology is
+    applied.
 
     Args:
-        what: a filter of other tags, a pointer to one, or a way around the filter; a policy for a
-            delay that is no longer set by one.
+        what: a filter for other tags, the pointer to one, or a binding that bypasses the filter; or
+            a policy for a delay that a policy no longer sets.
     """
 
     what: Exchange | Binding | Policy
@@ -107,7 +107,7 @@ class Retired:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A policy that sets no delay, or another one than is asked for."""
+    """A policy that is missing, or sets another delay than the wanted one."""
 
     change: PolicyChange
 
@@ -119,7 +119,7 @@ Difference = Missing | Differs | Stale | Retired | Due
 
 
 def sentence_of(what: Exchange | Queue | Binding | Policy) -> str:
-    """An object in words."""
+    """Describe an object in one phrase."""
     match what:
         case Policy(name):
             return f"policy {name}"
@@ -139,14 +139,14 @@ def sentence_of(what: Exchange | Queue | Binding | Policy) -> str:
 
 
 def _with(source: str, routing_key: str) -> str:
-    """Return what a binding lets through, in words: a delay ladder's pattern has up to 28 stars."""
+    """Describe what a binding lets through; for a delay ladder in words, since its patterns have up
+    to 28 stars."""
     delayed = delay_route.matches_of(routing_key) if names.is_of_a_ladder(source) else None
     return f"with {routing_key}" if delayed is None else f"for {delayed}"
 
 
 def compare(topology: Topology, observed: Observed) -> list[Difference]:
-    """What differs between a topology and the broker; empty where the broker is as the topology
-    says."""
+    """Return the differences between a topology and the broker."""
     return [
         *_compare_exchanges((*topology.exchanges, *topology.pointers), observed.exchanges),
         *_compare_queues(topology.queues, observed.queues),
@@ -160,8 +160,8 @@ def compare(topology: Topology, observed: Observed) -> list[Difference]:
 
 
 def merged(over_amqp: Iterable[Difference], listed: Iterable[Difference]) -> list[Difference]:
-    """What the management API lists, and what only AMQP knows: the first argument that the broker
-    minds, and which filter is named."""
+    """Merge what the management API lists with what only AMQP reveals: the first argument that the
+    broker objects to, and which filter is named."""
     listed = list(listed)
     known = {
         (difference.mismatch.kind, difference.mismatch.name)
@@ -182,10 +182,10 @@ def merged(over_amqp: Iterable[Difference], listed: Iterable[Difference]) -> lis
 
 
 def stale_bindings(topology: Topology, on_broker: Iterable[Binding]) -> list[Binding]:
-    """The bindings from exchanges of the topology to its queues that it does not ask for, in order.
+    """Return the unwanted bindings from exchanges of the topology to its queues, sorted.
 
-    Every queue's own binding to the default exchange is none: it can't be removed. Nor are those
-    that are removed in any case.
+    A queue's own binding to the default exchange is not included, since it can't be removed; nor
+    are bindings that are removed in any case.
     """
     exchanges = {exchange.name for exchange in topology.exchanges}
     queues = {queue.name for queue in topology.queues}
@@ -200,8 +200,8 @@ def stale_bindings(topology: Topology, on_broker: Iterable[Binding]) -> list[Bin
 
 
 def retired_exchanges(topology: Topology, on_broker: Mapping[str, str]) -> list[Exchange]:
-    """The filters of tags of the topology's queues that it does not ask for, and then the pointers
-    to them."""
+    """Return the unwanted tag filters of the topology's queues, followed by the pointers to
+    them."""
     queues = {queue.name for queue in topology.queues}
     wanted = {exchange.name for exchange in (*topology.exchanges, *topology.pointers)}
     others = {name: kind for name, kind in sorted(on_broker.items()) if name not in wanted}
@@ -220,14 +220,14 @@ def retired_exchanges(topology: Topology, on_broker: Mapping[str, str]) -> list[
 
 
 def delays_due(topology: Topology, on_broker: Sequence[Policy]) -> list[PolicyChange]:
-    """The policies that have to be set, for the delays that the topology asks for."""
+    """Return the policies that must be set for the delays of the topology."""
     changes = (change_for(delay, on_broker) for delay in topology.delay_policies)
     return [change for change in changes if change is not None]
 
 
 def retired_policies(topology: Topology, on_broker: Iterable[Policy]) -> list[Policy]:
-    """The policies of ours for the delay of a queue of the topology, which does not ask for
-    them."""
+    """Return redrive's delay policies for queues whose delay the topology does not set by
+    policy."""
     queues = {queue.name for queue in topology.queues}
     wanted = {delay.queue for delay in topology.delay_policies}
     return [policy for policy in on_broker if queue_of(policy) in queues - wanted]

@@ -1,7 +1,7 @@
-"""What tells one failed message from another, whatever its headers claim.
+"""Identify a failed message by its content, whatever its headers claim.
 
-A failure id is a header, which anybody may write who may write into the failed queue: it names a
-message for people, and proves nothing. What deletes, changes or counts a message goes by its
+A failure id is a header that anyone who may write into the failed queue can forge: it names a
+message for people, and proves nothing. Code that deletes, changes or counts a message uses its
 digest.
 """
 
@@ -20,12 +20,12 @@ _NAME = itemgetter(0)
 
 
 def digest_of(routing_key: str, properties: bytes, body: bytes) -> str:
-    """Return a SHA-256, in hex, of all that a message is: its routing key, its encoded properties
-    and its body.
+    """Return a SHA-256, in hex, of a whole message: its routing key, its encoded properties and its
+    body.
 
-    It is the same each time a queue delivers the message, and in a snapshot or an archive: left out
-    are the headers in which the broker counts deliveries, and the order of the headers, which may
-    change from one delivery to the next.
+    It is the same each time a queue delivers the message, and in a snapshot or an archive. It
+    leaves out the headers in which the broker counts deliveries, and the order of the headers,
+    since these may change from one delivery to the next.
     """
     before, fields, behind = _parts_of(properties)
     fields.sort(key=_NAME)
@@ -41,8 +41,8 @@ def digest_of(routing_key: str, properties: bytes, body: bytes) -> str:
 
 
 def _parts_of(properties: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], bytes]:
-    """Properties without their headers, before and behind them, and the headers that travel; what
-    can't be read is one header."""
+    """Return the encoded properties before the headers, the headers that travel, and the properties
+    after them; unreadable bytes count as one header."""
     (flags,) = _UINT16.unpack_from(properties)
     start = 2
     for bit in (_CONTENT_TYPE, _CONTENT_ENCODING):
@@ -57,7 +57,7 @@ def _parts_of(properties: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], byte
     fields: list[tuple[bytes, bytes]] = []
     while position < end:
         value_at = position + 1 + properties[position]
-        # Most values are long strings: to call for each costs more than to read it.
+        # Most values are long strings, and a function call would cost more than reading one here.
         if value_at + 5 <= end and properties[value_at] == LONG_STRING:
             after: int | None = value_at + 5 + _UINT32.unpack_from(properties, value_at + 1)[0]
         else:
@@ -81,5 +81,5 @@ def _learn(name: bytes) -> bool:
 
 
 _FATES: dict[bytes, bool] = {}
-"""Of headers' names whether they stay behind: the names in a queue are few, and asked for with each
-message."""
+"""Whether a header stays behind, by its name: a queue has few names, and each message asks for
+them."""

@@ -1,4 +1,4 @@
-"""Durations as people give them: in Python, on the command line, in the topology file."""
+"""Durations as Python code, the command line and topology files give them."""
 
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ Duration = timedelta | float | str
 
 
 def duration_of(value: Duration, what: str = "the duration") -> timedelta:
-    """Reads a duration."""
+    """Convert a value to a duration."""
     match value:
         case timedelta():
             return value

@@ -1,9 +1,9 @@
-"""Requeues failed messages by the thousand: what `rewrite.requeue` makes of an ordinary one, in one
-pass over its bytes.
+"""Requeue thousands of failed messages: the same result as `rewrite.requeue`, in one pass over the
+bytes of an ordinary message.
 
-Most failed messages differ from what is requeued by whole headers. Cutting these out of the
-received bytes costs a fifth of reading and writing all of them. Whatever is not ordinary is left to
-`moves.requeue`; a test holds the two to the same result.
+Most failed messages differ from their requeued form by whole headers only. Cutting these out of the
+received bytes costs a fifth of decoding and encoding all headers. Other messages are left to
+`rewrite.requeue`; a test checks that both give the same result.
 """
 
 import struct
@@ -27,12 +27,12 @@ _MOST_NAMES = 4096
 
 
 class Ordinary(NamedTuple):
-    """A failed message that can be requeued as it is, but for some headers.
+    """An ordinary failed message, which can be requeued after changing only some headers.
 
     Args:
-        properties: the encoded properties of what is sent.
-        failure_id: the failure id that redrive wrote, if it did.
-        job: the job that requeued it last, if one did.
+        properties: the encoded properties to send.
+        failure_id: the failure id that redrive wrote, if any.
+        job: the job that last requeued it, if any.
         redrives: how often it was requeued before.
     """
 
@@ -43,7 +43,7 @@ class Ordinary(NamedTuple):
 
 
 class BulkRequeue:
-    """Makes the properties of requeued messages, for one job on one connection."""
+    """A builder of the properties of requeued messages, for one job on one connection."""
 
     def __init__(self, job: str, frame_max: int) -> None:
         self._room = content_header_room(frame_max)
@@ -52,11 +52,11 @@ class BulkRequeue:
         self._fates: dict[bytes, int] = {}
 
     def requeue(self, properties: bytes) -> Ordinary | None:
-        """What is sent in place of a message with these encoded properties; None where it is not
+        """Return what to send in place of a message with these encoded properties; None if it isn't
         ordinary.
 
-        Ordinary is a message that has its original routing key in a header, no property that can't
-        travel, nothing unreadable, and room for what is added.
+        An ordinary message has its original routing key in a header, no property that can't travel,
+        nothing unreadable, and room for the added headers.
         """
         (flags,) = _UINT16.unpack_from(properties)
         if not flags & _HEADERS or flags & _CAN_NOT_TRAVEL:
@@ -74,7 +74,8 @@ class BulkRequeue:
         while position < end:
             value_at = position + 1 + properties[position]
             name = properties[position + 1 : value_at]
-            # Most values are long strings: to call for each costs more than to read it.
+            # Most values are long strings, and a function call would cost more than reading one
+            # here.
             if value_at + 5 <= end and properties[value_at] == LONG_STRING:
                 after: int | None = value_at + 5 + _UINT32.unpack_from(properties, value_at + 1)[0]
             else:
@@ -104,8 +105,8 @@ class BulkRequeue:
         return Ordinary(encoded, _text_in(noted.get(_FAILURE_ID)), _text_in(noted.get(_JOB)), count)
 
     def _learn(self, name: bytes) -> int:
-        """What becomes of a header; the names of a queue's headers are few, and asked for each
-        message."""
+        """Decide what becomes of a header, and cache it: a queue has few header names, and each
+        message asks for them."""
         text = name.decode("utf-8", "surrogateescape")
         drops = text in SPENT or text in (headers.COUNT, headers.JOB) or headers.stays_behind(text)
         fate = _FATES[name in _NOTED, drops]
@@ -114,7 +115,7 @@ class BulkRequeue:
         return fate
 
     def _added_for(self, count: int) -> bytes:
-        """The encoded headers that a requeue adds to a message that was requeued so often
+        """Return the encoded headers that a requeue adds, given how often the message was requeued
         before."""
         added = self._added.get(count)
         if added is None:

@@ -1,5 +1,4 @@
-"""The topology that a team keeps in a file: what may stand in it, and the subscriptions that it
-means.
+"""Schema of the topology file that a team maintains, and its conversion to subscriptions.
 
     defaults:
       exchange: master
@@ -9,7 +8,7 @@ means.
         routing_keys: [user.*]
         retry: {delay: 5m, max_retries: 5}
 
-Reading YAML, and finding the line of a mistake, is `redrive.pubsub.admin.topology_file`'s.
+`redrive.pubsub.admin.topology_file` reads the YAML and finds the line of a mistake.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +43,8 @@ from redrive.topology.tags import TagFilter
 
 
 def clashes(subscriptions: Sequence[Subscription]) -> Iterator[tuple[Subscription, str]]:
-    """The subscriptions whose queue or exchange has such a name, and what is wrong with it."""
+    """Yield the subscriptions whose queue or exchange name is reserved, and what is wrong with
+    it."""
     ladders = {
         name: family.main
         for family in {subscription.exchanges for subscription in subscriptions}
@@ -65,7 +65,7 @@ def clashes(subscriptions: Sequence[Subscription]) -> Iterator[tuple[Subscriptio
             yield (
                 subscription,
                 (
-                    f"the queue name {queue!r} is one of the delay ladder of exchange "
+                    f"the queue name {queue!r} belongs to the delay ladder of exchange "
                     f"{ladders[queue]!r}"
                 ),
             )
@@ -73,22 +73,22 @@ def clashes(subscriptions: Sequence[Subscription]) -> Iterator[tuple[Subscriptio
             yield (
                 subscription,
                 (
-                    f"the queue name {queue!r} is that of what stands in for {migrations[queue]!r} "
-                    "while that is migrated"
+                    f"the queue name {queue!r} is reserved: {migrations[queue]!r} uses it "
+                    "while it is migrated"
                 ),
             )
         if exchange in ladders | delivering:
             yield (
                 subscription,
                 (
-                    f"the exchange name {exchange!r} is one of the delay ladder of exchange "
+                    f"the exchange name {exchange!r} belongs to the delay ladder of exchange "
                     f"{(ladders | delivering)[exchange]!r}"
                 ),
             )
 
 
 def _ladder(family: ExchangeFamily) -> Iterator[str]:
-    """The names that are both an exchange and a queue."""
+    """Yield the names that are both an exchange and a queue."""
     yield family.unrouted
     for number in range(LEVELS):
         yield names.level(family.main, number, family.tick)
@@ -100,7 +100,7 @@ def _queues(subscription: Subscription) -> tuple[str, str, str]:
 
 _T = TypeVar("_T")
 Location = tuple[str | int, ...]
-"""Where in a file: the keys and positions that lead there."""
+"""A place in a file: the keys and positions that lead to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Problem:
 
 
 class InvalidSpec(ConfigurationError):
-    """A topology file can't be understood."""
+    """A topology file that is invalid."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -128,8 +128,8 @@ class InvalidSpec(ConfigurationError):
 
 
 def _as_ours(check: Callable[[_T], object]) -> Callable[[_T], _T]:
-    """A check of ours as pydantic takes it: its words and its remedy, at the place where it found
-    something."""
+    """Wrap a check of redrive for pydantic, keeping its problem and remedy and adding the
+    location."""
 
     def checked(value: _T) -> _T:
         try:
@@ -142,7 +142,7 @@ def _as_ours(check: Callable[[_T], object]) -> Callable[[_T], _T]:
 
 
 class _Rejected(ValueError):
-    """An error of ours on its way through pydantic."""
+    """A ConfigurationError on its way through pydantic."""
 
     def __init__(self, error: ConfigurationError) -> None:
         super().__init__(error.problem)
@@ -190,7 +190,7 @@ class _Spec(BaseModel):
 
 
 class ExchangeSpec(_Spec):
-    """The exchange family; a name alone stands for `main`."""
+    """The exchange family; a name alone sets `main`."""
 
     main: str = "master"
     retry_suffix: str = ".retry"
@@ -214,15 +214,15 @@ class BackoffSpec(_Spec):
 
     growth: Literal["exponential", "linear"] = Field(
         default="exponential",
-        description="Whether each retry waits factor times as long as the one before it, or the "
-        "n-th n times as long as the first.",
+        description="How delays grow: each retry waits factor times as long as the one before, "
+        "or the n-th retry waits n times as long as the first.",
     )
-    first: Duration = Field(description="What the first retry waits.")
+    first: Duration = Field(description="The first retry's delay.")
     factor: float = Field(
         default=2.0,
         ge=1,
         strict=False,
-        description="How many times as long each retry waits as the one before it.",
+        description="The factor by which each delay is longer than the one before.",
     )
     cap: Duration = Field(
         default=timedelta(hours=1),
@@ -230,11 +230,11 @@ class BackoffSpec(_Spec):
         json_schema_extra={"default": "1h"},
     )
     jitter: float = Field(
-        default=0.0, ge=0, le=1, strict=False, description="The share that chance may take off."
+        default=0.0, ge=0, le=1, strict=False, description="The largest share taken off at random."
     )
 
     def built(self) -> Backoff:
-        """The backoff that it means."""
+        """Return the backoff."""
         if self.growth == "linear":
             if self.model_fields_set & {"factor", "jitter"}:
                 raise ConfigurationError(
@@ -246,8 +246,8 @@ class BackoffSpec(_Spec):
 
 
 def _form_of_backoff(value: object) -> str:
-    """Tells growing delays from a list of them by their form, so that a mistake is told of the form
-    that was meant."""
+    """Return the form of a backoff, growing delays or a list, so that an error message is about the
+    form that the user chose."""
     return "[growing]" if isinstance(value, Mapping | BackoffSpec) else "[list]"
 
 
@@ -272,13 +272,13 @@ BackoffChoice = Annotated[
 
 
 class RetrySpec(_Spec):
-    """The retry budget."""
+    """The retry policy."""
 
     max_retries: int | None = Field(
         default=None,
         ge=0,
         description="Retries after the first attempt; 3, or as many as the backoff lists. The "
-        "broker stores none of it: "
+        "broker does not store this: "
         "each subscriber has its own.",
     )
     delay: RetryDelay = Field(
@@ -302,7 +302,7 @@ class RetrySpec(_Spec):
 
 
 class SubscriptionDefaults(_Spec):
-    """What holds for every subscription that does not say otherwise."""
+    """Settings of every subscription that does not override them."""
 
     exchange: Exchange = Field(
         default_factory=ExchangeSpec, description="The main exchange, or the whole family."
@@ -323,7 +323,7 @@ class SubscriptionDefaults(_Spec):
     max_failed: int | None = Field(
         default=None,
         ge=1,
-        description="How many messages the failed queue takes; over that it refuses, and failures "
+        description="How many messages the failed queue accepts; when it is full, new failures "
         "stay in the main queue.",
     )
     retry: RetrySpec = Field(default_factory=RetrySpec, description="The retry budget.")
@@ -334,11 +334,11 @@ class SubscriptionSpec(SubscriptionDefaults):
 
     ordered: bool = Field(
         default=False,
-        description="One consumer at a time, one message at a time; a failed one is tried again in "
+        description="One consumer at a time, one message at a time; a failed one is retried in "
         "its place.",
     )
     tags: Tags | None = Field(
-        default=None, description="Which tags it wants: vip || eu. Without any, all messages."
+        default=None, description="The tags it wants: vip || eu. If omitted, all messages."
     )
     routing_keys: tuple[Pattern, ...] = Field(
         default=(), strict=False, description="Binding patterns: user.*, order.#."
@@ -350,14 +350,14 @@ class TopologySpec(_Spec):
 
     defaults: SubscriptionDefaults = Field(
         default_factory=SubscriptionDefaults,
-        description="What holds where a subscription says nothing.",
+        description="Settings of all subscriptions that don't override them.",
     )
     subscriptions: dict[QueueName, SubscriptionSpec] = Field(
         description="Each subscription, by the name of its queue."
     )
 
     def built(self) -> tuple[Subscription, ...]:
-        """The subscriptions that it means, in the file's order."""
+        """Return the subscriptions, in the file's order."""
         problems: list[Problem] = []
         subscriptions: list[Subscription] = []
         for queue, spec in self.subscriptions.items():
@@ -375,7 +375,7 @@ class TopologySpec(_Spec):
 
 
 def parse(value: object) -> TopologySpec:
-    """The topology file whose content is `value`."""
+    """Validate the content of a topology file."""
     try:
         spec = TopologySpec.model_validate(value)
     except ValidationError as error:
@@ -387,13 +387,13 @@ def parse(value: object) -> TopologySpec:
 
 
 def schema() -> dict[str, object]:
-    """The JSON Schema of a topology file, for editors."""
+    """Return the JSON Schema of a topology file, for editors."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return head | TopologySpec.model_json_schema() | {"title": "redrive topology"}
 
 
 def union_of(topologies: Iterable[Topology]) -> Topology:
-    """Several topologies as one, each object once."""
+    """Merge several topologies into one, with each object once."""
     return sum(topologies, Topology((), (), ()))
 
 
@@ -422,7 +422,7 @@ def _subscription(
 
 
 def _over(defaults: BaseModel, own: BaseModel, fields: type[BaseModel]) -> dict[str, Any]:
-    """Each field's value: the subscription's own where it has one, else the default."""
+    """Return each field's value: the subscription's own if it is set, otherwise the default."""
     return {
         name: getattr(own if name in own.model_fields_set else defaults, name)
         for name in fields.model_fields
@@ -440,35 +440,35 @@ def _problem(details: Any) -> Problem:
         case "extra_forbidden":
             return Problem(
                 location,
-                f"{location[-1]!r} is no key that redrive knows",
-                f"Known here are {_known_at(location)}.",
+                f"{location[-1]!r} is not a known key",
+                f"Known keys here: {_known_at(location)}.",
             )
         case "missing":
             return Problem(location, f"{location[-1]!r} is missing", "Add it.")
         case "model_type" | "model_attributes_type" | "dict_type":
             return Problem(
                 location,
-                f"{_shown(details['input'])} is no mapping",
-                "Give keys and values, one a line: `key: value`.",
+                f"{_shown(details['input'])} is not a mapping",
+                "Give keys and values, one per line: `key: value`.",
             )
         case "tuple_type":
             return Problem(
-                location, f"{_shown(details['input'])} is no list", "Give a list: [a, b]."
+                location, f"{_shown(details['input'])} is not a list", "Give a list: [a, b]."
             )
         case "string_type":
             return Problem(
-                location, f"{_shown(details['input'])} is no text", "Put it into quotes."
+                location, f"{_shown(details['input'])} is not a text", "Put it into quotes."
             )
         case _:
             return Problem(
                 location,
-                f"{_shown(details['input'])} can't be: {_lower(details['msg'])}",
+                f"{_shown(details['input'])} is invalid: {_lower(details['msg'])}",
                 "See `redrive topology schema`.",
             )
 
 
 def _known_at(location: Location) -> str:
-    """The keys that may stand beside the one at `location`."""
+    """Return the keys that are allowed beside the one at `location`."""
     model: type[BaseModel] = TopologySpec
     for part in location[:-1]:
         match part:
@@ -486,7 +486,7 @@ def _known_at(location: Location) -> str:
 
 
 def _shown(value: object) -> str:
-    return "nothing" if value is None else repr(value)
+    return "an empty value" if value is None else repr(value)
 
 
 def _lower(message: str) -> str:

@@ -1,4 +1,4 @@
-"""How much flows through a subscription, from what the broker tells of its queues."""
+"""Compute how many messages flow through a subscription from the broker's queue statistics."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -8,31 +8,30 @@ from redrive.topology import names
 
 @dataclass(frozen=True, slots=True)
 class QueueCount:
-    """What the broker tells of a queue. What it does not tell is None: it may collect no
-    statistics, be asked of a young queue, or of one whose node is down.
+    """The broker's statistics of one queue. A value is None if the broker does not report it: it
+    may collect no statistics, or the queue may be new or its node down.
 
-    Rates are messages a second over the last seconds, and None where the broker keeps none. It
-    alone can say them: it counts every five seconds, so what two looks of ours differ by is
-    nothing, or all of five seconds.
+    Rates are messages per second over the last few seconds, and None if the broker keeps none. Only
+    the broker can provide them: it counts every five seconds, so the difference between two
+    readings of ours is zero, or covers all of five seconds.
 
     Args:
         ready: messages that wait.
         held: messages that consumers hold.
-        consumers: who consumes.
+        consumers: number of consumers.
         published: the rate at which clients publish to it.
-        delivered: the rate at which messages are delivered from it, again included.
+        delivered: the rate at which messages are delivered from it, including redeliveries.
         acked: the rate at which messages are acked.
-        held_growth: by how many more messages are held each second; negative where they become
-            fewer.
+        held_growth: by how many the held messages grow each second; negative if they shrink.
         dead_lettering: messages that the broker has taken out of a quorum queue to dead-letter
-            them, and whose target has not confirmed them. AMQP does not report these.
+            them, and whose target has not confirmed them yet. AMQP does not report these.
         held_back: failed messages that the broker itself holds back until their delay is over. AMQP
             does not report these either.
-        holds_back: whether it was declared to do so.
-        head_published: when the message at its head was published, in seconds since 1970, as its
-            publisher says; None where that says nothing. Only classic queues tell.
-        hung: handlers that run on though their time is up, as its consumers tell; None where none
-            tells.
+        holds_back: whether the queue was declared to hold failed messages back.
+        head_published: when the message at its head was published, in seconds since 1970, according
+            to its publisher; None if unknown. Only classic queues report it.
+        hung: handlers that still run after their timeout, as reported by the queue's consumers;
+            None if none reports it.
     """
 
     ready: int | None = 0
@@ -50,29 +49,29 @@ class QueueCount:
 
     @property
     def total(self) -> int | None:
-        """All messages that are in it; None where some of them were not counted."""
+        """All messages in the queue; None if some of them were not counted."""
         return total_of((self.ready, self.held, self.dead_lettering, self.held_back))
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A subscription at a glance; rates in messages a second, None where the broker keeps none.
+    """A subscription at a glance; rates in messages per second, None if the broker keeps none.
 
     Args:
         queue: the main queue's name.
-        main, retry, failed: messages in its queues, those that are held or being dead-lettered
-            included; None for a queue that is missing, or was not counted. Where the broker holds
-            failed messages back in the main queue, those count as `retry`.
-        consumers: who consumes the main queue; None where that is not known.
-        rate_in: published to the main queue, requeued ones included.
-        rate_done: acked in the main queue, and not republished for a retry: handled or set aside.
-        rate_retried: rejected, or republished: failed attempts on their way to the retry queue.
+        main, retry, failed: messages in its queues, including held ones and those being
+        dead-lettered; None for a queue that is missing or was not counted. If the broker holds
+        failed messages back in the main queue, those count as `retry`.
+        consumers: number of consumers of the main queue; None if unknown.
+        rate_in: published to the main queue, including requeued messages.
+        rate_done: acked in the main queue and not republished for a retry: handled or set aside.
+        rate_retried: rejected or republished: failed attempts on their way to the retry queue.
         rate_failed: set aside.
         rate_redriven: taken out of the failed queue.
-        dead_lettering: how many in the main and the retry queue are being dead-lettered.
-        hung: handlers that run on though their time is up, as the consumers of the main queue tell;
-            None where none tells.
-        missing: which of the three queues are not there.
+        dead_lettering: messages in the main and the retry queue that are being dead-lettered.
+        hung: handlers that still run after their timeout, as reported by the main queue's
+            consumers; None if none reports it.
+        missing: which of the three queues do not exist.
     """
 
     queue: str
@@ -91,18 +90,18 @@ class Flow:
 
 
 def total_of(counts: Iterable[int | None]) -> int | None:
-    """The sum of counts; None where one of them is not known."""
+    """Return the sum of counts; None if one of them is unknown."""
     known = list(counts)
     return None if None in known else sum(count for count in known if count is not None)
 
 
 def flows(queues: Mapping[str, QueueCount]) -> list[Flow]:
-    """Each subscription, of what the broker tells of all queues."""
+    """Return the flow of each subscription, from the statistics of all queues."""
     return [_flow(queue, queues) for queue in names.main_queues(queues)]
 
 
 def on_the_ladder(queues: Mapping[str, QueueCount]) -> int | None:
-    """The messages that wait on delay ladders, of all families; None where some were not
+    """Return how many messages wait on the delay ladders of all families; None if some were not
     counted."""
     return total_of(count.total for name, count in queues.items() if names.is_of_a_ladder(name))
 
@@ -127,8 +126,8 @@ def _flow(queue: str, queues: Mapping[str, QueueCount]) -> Flow:
     )
     if main is None or failed is None:
         return flow
-    # Only a republish is a publish: what the broker itself moves to the retry queue it does not
-    # count there.
+    # Only a republish counts as published there: the broker does not count messages that it moves
+    # to the retry queue itself.
     republished = retry.published or 0.0 if retry is not None else 0.0
     return replace(
         flow,
@@ -143,7 +142,7 @@ def _flow(queue: str, queues: Mapping[str, QueueCount]) -> Flow:
 def _missing(
     main: QueueCount | None, retry: QueueCount | None, failed: QueueCount | None
 ) -> tuple[str, ...]:
-    """Which of a subscription's queues are not there; it needs no retry queue where the broker
+    """Return which of a subscription's queues do not exist; it needs no retry queue if the broker
     holds its failed messages back."""
     needs_retry = main is None or not main.holds_back
     places = (("main", main, True), ("retry", retry, needs_retry), ("failed", failed, True))
@@ -151,7 +150,8 @@ def _missing(
 
 
 def _rejected(main: QueueCount) -> float | None:
-    """RabbitMQ counts no rejects: what was delivered, and neither acked nor kept, was rejected."""
+    """Return the rate of rejects, which RabbitMQ does not count: messages delivered but neither
+    acked nor held."""
     return (
         None
         if main.delivered is None or main.acked is None
@@ -160,8 +160,8 @@ def _rejected(main: QueueCount) -> float | None:
 
 
 def _rate(value: float | None, more: float = 0.0) -> float | None:
-    """A rate that is not negative: a node that was restarted counts less than before, and what is
-    counted apart is not of one moment."""
+    """Return a sum of rates, at least 0: a restarted node counts less than before, and separate
+    counts are not taken at the same moment."""
     return None if value is None else max(0.0, value + more)
 
 

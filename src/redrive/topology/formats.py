@@ -1,4 +1,4 @@
-"""A topology as people and programs read it: JSON values, RabbitMQ's import format, a Mermaid
+"""Render a topology for people and programs: JSON values, RabbitMQ's import format, a Mermaid
 diagram, a tree."""
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from redrive.topology.model import Binding, Exchange, Queue, Subscription, Topol
 
 
 def json_of(what: Exchange | Queue | Binding | Policy) -> dict[str, object]:
-    """An object as JSON values."""
+    """Return an object as JSON values."""
     match what:
         case Exchange(name, kind, arguments):
             return {"kind": "exchange", "name": name, "type": kind, "arguments": dict(arguments)}
@@ -33,7 +33,7 @@ def json_of(what: Exchange | Queue | Binding | Policy) -> dict[str, object]:
 
 
 def settings_of(policy: Policy) -> dict[str, object]:
-    """A policy, but for its name, as RabbitMQ itself writes it."""
+    """Return a policy without its name, in RabbitMQ's own format."""
     return {
         "pattern": policy.pattern,
         "apply-to": policy.apply_to,
@@ -45,9 +45,9 @@ def settings_of(policy: Policy) -> dict[str, object]:
 def definitions_of(
     topology: Topology, virtual_host: str | None = None
 ) -> dict[str, list[dict[str, object]]]:
-    """What RabbitMQ itself imports.
+    """Return the topology as definitions that RabbitMQ can import.
 
-    Source: https://www.rabbitmq.com/docs/definitions; taken in by RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+    Source: https://www.rabbitmq.com/docs/definitions; imported by RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
     """
     place = {} if virtual_host is None else {"vhost": virtual_host}
     return {
@@ -92,8 +92,8 @@ def definitions_of(
 
 
 def mermaid_of(topology: Topology) -> str:
-    """A diagram that GitHub, GitLab and most editors draw: exchanges, queues, bindings, and the
-    ways dead letters take."""
+    """Return a diagram of exchanges, queues, bindings and the paths of dead letters, which GitHub,
+    GitLab and most editors can draw."""
     lines = ["flowchart LR"]
     exchanges = {exchange.name: f"e{number}" for number, exchange in enumerate(topology.exchanges)}
     others = dict.fromkeys(
@@ -120,8 +120,8 @@ def mermaid_of(topology: Topology) -> str:
 
 
 def tree_of(subscriptions: Iterable[Subscription]) -> list[str]:
-    """Each exchange, the queues that subscribe to it, and where their failures go; one line
-    each."""
+    """Return a tree of exchanges, the queues that subscribe to them, and where their failures go,
+    as lines of text."""
     lines: list[str] = []
     subscriptions = list(subscriptions)
     for family in dict.fromkeys(subscription.exchanges for subscription in subscriptions):
@@ -142,9 +142,9 @@ def tree_of(subscriptions: Iterable[Subscription]) -> list[str]:
 def _branches(subscription: Subscription) -> list[str]:
     retry = subscription.retry
     branches = [
-        f"takes {', '.join(subscription.routing_keys) or 'only what is requeued to it'}",
+        f"takes {', '.join(subscription.routing_keys) or 'only requeued messages'}",
         (f"{_where_retries_wait(subscription)}, at most {retry.max_retries} times"),
-        f"{subscription.failed_queue}  what was given up",
+        f"{subscription.failed_queue}  failed messages",
     ]
     return [f"├─ {branch}" for branch in branches[:-1]] + [f"└─ {branches[-1]}"]
 
@@ -164,7 +164,7 @@ def _where_retries_wait(subscription: Subscription) -> str:
 def _by_ends(bindings: Iterable[Binding]) -> dict[tuple[str, str, str], list[str]]:
     ends: dict[tuple[str, str, str], list[str]] = {}
     for binding in bindings:
-        # The bits that a delay's key begins with say nothing to people.
+        # The bits at the beginning of a delayed message's key mean nothing to people.
         key = binding.routing_key.replace(delivery_pattern("r", ""), "…r.").replace(
             delivery_pattern("p", ""), "…p."
         )
@@ -175,7 +175,7 @@ def _by_ends(bindings: Iterable[Binding]) -> dict[tuple[str, str, str], list[str
 def _dead_letters(
     queue: Queue, exchanges: dict[str, str], queues: dict[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """The node that a queue's dead letters go to, and why they do."""
+    """Yield the node that a queue's dead letters go to, and why they go there."""
     target = queue.arguments.get("x-dead-letter-exchange")
     key = str(queue.arguments.get("x-dead-letter-routing-key", ""))
     ttl = queue.arguments.get("x-message-ttl")
@@ -187,7 +187,7 @@ def _dead_letters(
 
 
 def _label(text: str) -> str:
-    """A text in quotes; what means something to Mermaid is written as its entity code."""
+    """Quote a text; characters with a meaning in Mermaid are written as entity codes."""
     return (
         '"'
         + "".join(

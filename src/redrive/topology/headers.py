@@ -1,6 +1,6 @@
-"""Our headers and the broker's: their names, and how they are read.
+"""Names of redrive's and the broker's headers, and how to read them.
 
-Reading tolerates anything a peer can send: what is damaged counts as not there.
+Reading tolerates anything a peer can send: damaged values count as missing.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ ABOUT_THE_FAILURE = frozenset(
         HOST,
     }
 )
-"""What giving up writes and a requeue takes off."""
+"""Headers that setting aside writes and a requeue removes."""
 
 OURS = ABOUT_THE_FAILURE | {
     ORIG_EXCHANGE,
@@ -59,33 +59,34 @@ OURS = ABOUT_THE_FAILURE | {
     COUNT,
     JOB,
 }
-"""What only redrive writes."""
+"""Headers that only redrive writes."""
 
 NOTES = OURS - {ORIG_ROUTING_KEY}
-"""What redrive writes into a message that it moves. The original routing key every publisher may
-say itself."""
+"""Headers that redrive writes into a message that it moves. Any publisher may set the original
+routing key itself."""
 
 MAX_COUNT = 1_000_000_000
-"""A count beyond this is no count: no message is retried as often, and sums of it must stay
-small."""
+"""A larger number does not count as a count: no message is retried that often, and sums of counts
+must stay small."""
 
 MOST_DEATHS = 100
 """How many entries of `x-death`, and routing keys of an entry, are read. A broker writes one entry
-for each queue and reason, the latest first, so a longer one is not of a broker's making, or what is
-behind has nothing to do with this queue.
+for each queue and reason, the latest first. So a longer `x-death` does not come from a broker, or
+its later entries have nothing to do with this queue.
 
-Source: RabbitMQ 3.10.8, 4.0.5 and 4.3.6."""
+Source: RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+"""
 _CLOCKS_DIFFER_BY = 60.0
-"""Seconds that the clock of a publisher may be ahead."""
+"""Seconds that a publisher's clock may be ahead."""
 _MOST_OF_A_DEATH = 16  # a broker writes at most seven fields
 _ROUTING_KEYS = "routing-keys"
 
 
 @lru_cache(maxsize=4096)
 def stays_behind(name: str) -> bool:
-    """Whether a header must not travel with any publish of ours.
+    """Return whether a header must not travel with any publish of redrive.
 
-    `CC` and `BCC` would send copies elsewhere; the rest are the broker's notes on one stay in one
+    `CC` and `BCC` would send copies elsewhere; the others are the broker's notes on one stay in one
     queue, stale or forged elsewhere.
     """
     return name in {DELIVERY_COUNT, ACQUIRED_COUNT, "CC", "BCC"} or name.startswith(
@@ -94,7 +95,7 @@ def stays_behind(name: str) -> bool:
 
 
 def counted(value: FieldValue) -> int:
-    """`value` where it is a count, else 0."""
+    """Return `value` if it is a valid count, otherwise 0."""
     return (
         value
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
@@ -103,7 +104,8 @@ def counted(value: FieldValue) -> int:
 
 
 def moment(timestamp: int | None) -> datetime | None:
-    """The time of an AMQP timestamp, in seconds since 1970; None where it is none."""
+    """Return the time of an AMQP timestamp, in seconds since 1970; None if it is missing or out of
+    range."""
     try:
         return None if timestamp is None else datetime.fromtimestamp(timestamp, UTC)
     except (OverflowError, OSError, ValueError):
@@ -111,11 +113,12 @@ def moment(timestamp: int | None) -> datetime | None:
 
 
 def seconds_since(timestamp: int | None, now: float) -> float | None:
-    """How long ago a message was published, by its timestamp; None where it says nothing usable.
+    """Return how many seconds ago a message was published, by its timestamp; None if that is
+    unusable.
 
-    A timestamp is in whole seconds, rounded down by redrive's publishers, so it is up to a second
-    too much. One that is ahead by no more than clocks may differ counts as now; one that is further
-    ahead, such as one in milliseconds, as none.
+    A timestamp is in whole seconds, rounded down by redrive's publishers, so the result is up to a
+    second too large. A timestamp slightly in the future, within the usual difference between
+    clocks, counts as now; one further in the future, such as one in milliseconds, is unusable.
     """
     if timestamp is None:
         return None
@@ -126,12 +129,12 @@ def seconds_since(timestamp: int | None, now: float) -> float | None:
 
 
 def text(value: FieldValue) -> str | None:
-    """`value` where it is a text, else None."""
+    """Return `value` if it is a text, otherwise None."""
     return value if isinstance(value, str) else None
 
 
 class Deaths(NamedTuple):
-    """What an `x-death` says, read as far as a broker would have written it.
+    """The contents of an `x-death`, read only to the length that a broker would write.
 
     Args:
         entries: its readable entries, the latest first.
@@ -147,9 +150,9 @@ _NO_DEATHS = Deaths()
 
 
 def deaths_in(raw: bytes | None) -> Deaths:
-    """Reads an `x-death`, its type first; None where there is none. Never raises.
+    """Read an `x-death`, type first. Never raises.
 
-    A publisher can make up one of a hundred thousand items, so no more of it is read than a broker
+    A publisher can forge one with a hundred thousand items, so no more of it is read than a broker
     writes.
     """
     if raw is None:
@@ -166,8 +169,8 @@ def deaths_in(raw: bytes | None) -> Deaths:
 
 
 def _death_entry(raw: bytes) -> tuple[Mapping[str, FieldValue] | None, bool]:
-    """An entry of `x-death`, None where it is no table; and whether all of its routing keys were
-    read."""
+    """Return an entry of `x-death`, None if it is not a table, and whether all of its routing keys
+    were read."""
     if raw[:1] != b"F":
         return None, False
     fields = Table.parse(raw[5:], _MOST_OF_A_DEATH).raw_by_name()
@@ -181,17 +184,17 @@ def _death_entry(raw: bytes) -> tuple[Mapping[str, FieldValue] | None, bool]:
 
 
 def death_count(deaths: Deaths, queue: str) -> int:
-    """How many attempts on `queue` the broker has counted as failed.
+    """Return how many attempts on `queue` the broker has counted as failed.
 
-    Either side of the trip may have been lost from the header (a republish starts it anew), so the
-    larger counts.
+    Either count, of rejections or of expiries in the retry queue, may be missing from the header (a
+    republish starts it anew), so the larger one is used.
     """
     return min(max(_rejected_and_expired(deaths, queue)), MAX_COUNT)
 
 
 def trips_before(deaths: Deaths, queue: str) -> int:
-    """How many trips through the retry queue a message that waits in it has made before this one,
-    by the broker's count."""
+    """Return how many trips through the retry queue a waiting message had made before this one, by
+    the broker's count."""
     rejected, expired = _rejected_and_expired(deaths, queue)
     return min(max(rejected - 1, expired), MAX_COUNT)
 
@@ -209,7 +212,7 @@ def _rejected_and_expired(deaths: Deaths, queue: str) -> tuple[int, int]:
 
 
 def names_queue(deaths: Deaths, queue: str) -> bool:
-    """Whether `x-death` has an entry of `queue` or of its retry queue."""
+    """Return whether `x-death` has an entry for `queue` or its retry queue."""
     ours = {queue, names.retry_queue(queue)}
     return any(
         entry.get("queue") in ours
@@ -233,9 +236,9 @@ def _is_death_entry(entry: Mapping[str, FieldValue]) -> bool:
 
 
 def first_failure_time(deaths: Deaths, queue: str) -> datetime | None:
-    """When the first attempt on `queue` failed, as far as the broker has noted it: its rejection,
-    or its first way back."""
-    # Compared and not looked up: what a peer has sent may have no hash.
+    """Return when the first attempt on `queue` failed, if the broker noted it: the time of its
+    rejection, or of its first return from the retry queue."""
+    # Compared rather than looked up: a value that a peer has sent may not be hashable.
     places = ((queue, "rejected"), (names.retry_queue(queue), "expired"))
     times = [
         entry.get("time")
@@ -246,7 +249,7 @@ def first_failure_time(deaths: Deaths, queue: str) -> datetime | None:
 
 
 def first_rejection(deaths: Deaths, queue: str) -> Mapping[str, FieldValue]:
-    """The entry of the first failed attempt on `queue`, or an empty one."""
+    """Return the entry of the first failed attempt on `queue`, or an empty one."""
     return next(
         (
             entry
@@ -258,11 +261,11 @@ def first_rejection(deaths: Deaths, queue: str) -> Mapping[str, FieldValue]:
 
 
 def earliest_death(deaths: Deaths, queue: str) -> Mapping[str, FieldValue]:
-    """The entry that says how a message first came into a queue in which it died, for whatever
-    reason; an empty one where it did not.
+    """Return the entry that says how a message first came into a queue in which it died, for
+    whatever reason; an empty one if it did not die there.
 
-    An entry keeps the exchange and the keys of the first death of its kind, and they are ordered by
-    the last one. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+    An entry keeps the exchange and the keys of the first death of its kind, but entries are ordered
+    by the last one. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
     """
     entries = [entry for entry in deaths.entries if entry.get("queue") == queue]
     return min(entries, key=_time_of_death, default={})
@@ -274,8 +277,8 @@ def _time_of_death(entry: Mapping[str, FieldValue]) -> datetime:
 
 
 def _way_into(entry: Mapping[str, FieldValue]) -> tuple[str, str]:
-    """The exchange and the key that a message came with when it first died in a queue for a reason;
-    no key where they can't be read."""
+    """Return the exchange and the key with which a message arrived when it first died in a queue
+    for this reason; two empty texts if they can't be read."""
     keys = entry.get(_ROUTING_KEYS)
     exchange, key = (
         text(entry.get("exchange")),
@@ -284,23 +287,24 @@ def _way_into(entry: Mapping[str, FieldValue]) -> tuple[str, str]:
     return ("", "") if exchange is None or key is None else (exchange, key)
 
 
-@dataclass(slots=True)  # not frozen, which takes four times as long to make: one for each message
+# not frozen, which would make creation four times as slow: there is one for each message
+@dataclass(slots=True)
 class Delivery:
-    """A message as a queue delivered it; nobody changes it.
+    """A message as a queue delivered it; treat it as immutable.
 
     Args:
-        queue: the subscription's main queue, also where the delivery is from its failed queue.
+        queue: the subscription's main queue, even if the delivery is from its failed queue.
         exchange: the exchange that it came through last; empty for the default exchange.
         routing_key: the key that it came with.
         properties: its properties, as received.
         body: its body, as received.
-        redelivered: the broker's flag; no more than a hint.
+        redelivered: the broker's flag; only a hint.
         way_back: the exchange through which messages come back from the retry queue.
-        in_place: whether a failed message is tried again where it is, at the head of its queue.
-        held_back: whether the broker itself holds a failed message back, in its queue.
-        dead_letter_queue: the queue that it was read from, where redrive did not make that: then
-            `queue` is the one that it failed in, as far as that is known. Empty for a message of a
-            subscription's queues.
+        in_place: whether a failed message is retried in place, at the head of its queue.
+        held_back: whether the broker itself holds a failed message back in its queue.
+        dead_letter_queue: the queue that it was read from, if redrive did not create that: then
+            `queue` is the one that it failed in, if known. Empty for a message of a subscription's
+            queues.
     """
 
     queue: str
@@ -317,34 +321,35 @@ class Delivery:
 
     @property
     def deaths(self) -> Deaths:
-        """What its `x-death` says. Read once: it may be long, and is asked for many times."""
+        """The contents of its `x-death`. Cached, since it may be long and is read many times."""
         if self._deaths is None:
             self._deaths = deaths_in(self.properties.headers.raw_by_name().get(X_DEATH))
         return self._deaths
 
     @property
     def was_moved(self) -> bool:
-        """Whether it came to where it is by a move of this pattern, all of which end with the
+        """Whether it was moved to this queue by redrive's topology: all such moves end with the
         queue's name as the key."""
         return self.routing_key == self.queue or self._came_down_the_ladder
 
     @property
     def came_back(self) -> bool:
-        """Whether it came by a way that a retry takes. Whatever else claims earlier attempts has
-        made them up."""
+        """Whether it came by a path that retries take. Any other message that claims earlier
+        attempts has made them up."""
         return (
             self.exchange == self.way_back and self.routing_key == self.queue
         ) or self._came_down_the_ladder
 
     @property
     def notes_are_ours(self) -> bool:
-        """Whether redrive can have written its notes into a message of the main queue, and no
-        publisher has made them up.
+        """Whether the notes in a message of the main queue can come from redrive, rather than being
+        forged by its publisher.
 
-        Each of its moves to that queue ends in the same few ways, and a rejection writes nothing:
-        what came by another way when it was rejected first has no notes of ours, though it comes
-        back by one. Whoever may publish to the default exchange can forge them all the same; where
-        retries are republished, to the main exchange too.
+        redrive's moves to that queue all end in the same few paths, and a rejection writes no
+        notes: a message that came by another path when it was first rejected has no notes of
+        redrive, even if it comes back by one of them. Anyone who may publish to the default
+        exchange can forge them all the same, and to the main exchange too if retries are
+        republished.
         """
         if not self._is_a_way_of_ours(self.exchange, self.routing_key):
             return False
@@ -355,12 +360,12 @@ class Delivery:
         )
 
     def note(self, name: str) -> FieldValue:
-        """What a note of redrive's says; None where there is none, or it can't be redrive's."""
+        """Return a note of redrive; None if there is none, or it can't be redrive's."""
         return self.properties.headers.scalar(name) if self.notes_are_ours else None
 
     @property
     def job(self) -> str | None:
-        """The job that requeued it, if one did."""
+        """The job that requeued it, if any."""
         return text(self.note(JOB))
 
     @property
@@ -369,13 +374,14 @@ class Delivery:
 
     def _is_the_end_of_the_ladder(self, exchange: str, routing_key: str) -> bool:
         return (
-            routing_key.endswith(self.queue)  # as hardly any does, and the rest costs ten times it
+            # almost never true, and the rest costs ten times as much
+            routing_key.endswith(self.queue)
             and delay_route.destination_of(routing_key, "r") == self.queue
             and names.is_of_a_ladder(exchange)
         )
 
     def _is_a_way_of_ours(self, exchange: str, routing_key: str) -> bool:
-        """Whether a move of ours to the main queue ends with this exchange and this key."""
+        """Return whether redrive's moves to the main queue end with this exchange and this key."""
         if routing_key == self.queue:
             return exchange in ("", self.way_back)
         return self._is_the_end_of_the_ladder(exchange, routing_key)
@@ -384,24 +390,24 @@ class Delivery:
     def original_routing_key(self) -> str:
         """The key that the message was first published with.
 
-        Ours says so itself; for a foreign publisher's it is what the broker noted at the first
-        rejection, else the delivery's own.
+        A message published by redrive carries it; for other publishers it is the key that the
+        broker noted at the first rejection, or else the delivery's own.
         """
         noted = self.noted_routing_key
         return self.routing_key if noted is None else noted
 
     @property
     def noted_routing_key(self) -> str | None:
-        """The same, but None where a message of a dead-letter queue says it nowhere: the key that
-        it was delivered with is that of its dead-lettering."""
+        """The same, but None if a message of a dead-letter queue does not contain it: the key of
+        its delivery comes from its dead-lettering."""
         own = text(self.properties.headers.scalar(ORIG_ROUTING_KEY))
         if own is not None:
             return own
         if self.dead_letter_queue:
             return _way_into(earliest_death(self.deaths, self.queue))[1] or None
         if self.routing_key != self.queue:
-            # It came by no way of ours, so it was not rejected here; or down the ladder, whose keys
-            # say where to.
+            # It came by no path of redrive, so it was not rejected here; or down the ladder, whose
+            # keys contain the destination.
             return delay_route.destination_of(self.routing_key, "p") or self.routing_key
         keys = first_rejection(self.deaths, self.queue).get(_ROUTING_KEYS)
         noted = text(keys[0]) if isinstance(keys, list) and keys else None
@@ -409,14 +415,14 @@ class Delivery:
 
 
 def failure_id(delivery: Delivery) -> str:
-    """The identity of a failure: our header, or for a peer's message a SHA-256 over body, routing
-    keys, headers and message id."""
+    """Return the identity of a failure: redrive's header or, for another client's message, a
+    SHA-256 over body, routing keys, headers and message id."""
     own = text(delivery.properties.headers.scalar(FAILURE_ID))
     return own if own else fingerprint(delivery)
 
 
 def fingerprint(delivery: Delivery) -> str:
-    """A SHA-256, in hex, that is the same for each delivery of the same message and survives an
+    """Return a SHA-256, in hex, that is the same for each delivery of the same message, and in an
     archive."""
     digest = hashlib.sha256()
     for part in _identity(delivery):
@@ -430,7 +436,7 @@ def _identity(delivery: Delivery) -> Iterator[bytes]:
     yield delivery.body
     yield delivery.routing_key.encode("utf-8", "surrogateescape")
     yield delivery.original_routing_key.encode("utf-8", "surrogateescape")
-    # Sorted: a broker may put a message's headers in another order when it delivers it again.
+    # Sorted: a broker may change the order of a message's headers when it delivers it again.
     for name, raw in sorted(one for one in headers.raw_fields() if not stays_behind(one[0])):
         yield name.encode("utf-8", "surrogateescape")
         yield raw

@@ -1,5 +1,5 @@
-"""Copies of failures as they pass the failed exchange, for whoever follows them: a stream that
-keeps them for a time, and a queue of one follower's own."""
+"""Copies of failures, taken as they pass the failed exchange: a stream that keeps them for a time,
+and a queue for a single follower."""
 
 from datetime import timedelta
 
@@ -9,10 +9,10 @@ from redrive.topology.names import ExchangeFamily
 
 HISTORY_SUFFIX = ".history"
 DEFAULT_MAX_AGE = timedelta(days=7)
-"""How long a history keeps a failure, unless told otherwise when it is declared."""
+"""How long a history keeps a failure, unless it is declared with another time."""
 ALL = "#"
 _SEGMENT_BYTES = 50_000_000
-"""A broker drops what is too old by whole segments, and never the newest. Source:
+"""A broker drops only whole segments that are too old, and never the newest. Source:
 https://www.rabbitmq.com/docs/streams#retention"""
 _TAP_SECONDS = 60
 _MOST_TAPPED = 50_000
@@ -20,12 +20,12 @@ _MOST_TAPPED_BYTES = 64 * 1024**2
 
 
 def history_of(exchanges: ExchangeFamily) -> str:
-    """The name of the stream with the failures of a family."""
+    """Return the name of the stream that keeps the failures of a family."""
     return exchanges.failed + HISTORY_SUFFIX
 
 
 def history_queue(exchanges: ExchangeFamily, max_age: timedelta = DEFAULT_MAX_AGE) -> Queue:
-    """The stream with the failures of a family."""
+    """Return the stream that keeps the failures of a family."""
     return Queue(
         history_of(exchanges),
         {
@@ -37,14 +37,15 @@ def history_queue(exchanges: ExchangeFamily, max_age: timedelta = DEFAULT_MAX_AG
 
 
 def history_binding(exchanges: ExchangeFamily) -> Binding:
-    """What brings each failure into it."""
+    """Return the binding that copies each failure into the history."""
     return Binding(exchanges.failed, history_of(exchanges), ALL)
 
 
 def tap_queue(name: str) -> Queue:
-    """A queue through which one process follows failures and outcomes. It outlives a connection by
-    a minute, so that one that was lost costs nothing, and drops its oldest messages once it is full
-    rather than hold up who publishes. Whoever may watch a job may declare it."""
+    """Return a queue through which one process follows failures and outcomes. It outlives its
+    connection by a minute, so that a lost connection costs nothing. Once it is full, it drops its
+    oldest messages instead of slowing publishers down. Anyone who may watch a job may declare
+    it."""
     arguments: dict[str, Argument] = {
         "x-queue-type": "classic",
         "x-expires": _TAP_SECONDS * 1000,
@@ -56,10 +57,10 @@ def tap_queue(name: str) -> Queue:
 
 
 def outcomes_into(tap: Queue, exchanges: ExchangeFamily) -> Binding:
-    """What brings outcomes into a tap."""
+    """Return the binding that copies outcomes into a tap."""
     return Binding(outcome_events.exchange_of(exchanges).name, tap.name, ALL)
 
 
 def failures_into(tap: Queue, exchanges: ExchangeFamily, queue: str = ALL) -> Binding:
-    """What brings failures into a tap, of a main queue or of all."""
+    """Return the binding that copies failures into a tap, of one main queue or of all."""
     return Binding(exchanges.failed, tap.name, queue)

@@ -1,9 +1,9 @@
 """The delay ladder: any delay, without a plugin and without one message waiting behind another.
 
-A delay is a whole number of ticks. Level k is an exchange and a queue whose TTL is 2^k ticks; a
-message passes through the queues of the bits that are 1 in its number of ticks, from the highest to
-the lowest, and skips the others by a binding between exchanges. Every queue has one TTL, so what
-enters it first leaves it first.
+A delay is a whole number of ticks. Level k is an exchange and a queue whose TTL is 2^k ticks. A
+message passes through the queues of the levels whose bits are 1 in its number of ticks, from the
+highest to the lowest, and skips the others through bindings between exchanges. All messages in a
+queue have the same TTL, so they leave it in the order in which they entered.
 """
 
 from collections.abc import Iterable
@@ -31,15 +31,15 @@ from redrive.topology.names import ExchangeFamily, check_name
 _MILLISECOND = timedelta(milliseconds=1)
 
 HOW_TO_HAVE_THE_LADDER = (
-    "Have a user who may declare it delay a message for as long, once, and "
+    "Let a user who may declare it delay one message for as long, and then "
     "give this user the role delayer (redrive doctor --role delayer)."
 )
-"""What helps a user who may not declare the delay ladder, and wants to use it."""
+"""Advice for a user who wants to use the delay ladder but may not declare it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The ladder of an exchange family. One with another tick has levels of its own."""
+    """The ladder of an exchange family. A family with another tick has levels of its own."""
 
     exchanges: ExchangeFamily = field(default_factory=ExchangeFamily)
 
@@ -47,27 +47,28 @@ class Ladder:
         check_name("exchange", self.level(LEVELS - 1), MAX_SHORT_STRING)
 
     def level(self, number: int) -> str:
-        """What the exchange and the queue of a level are called."""
+        """Return the name of a level's exchange and queue."""
         return names.level(self.exchanges.main, number, self.exchanges.tick)
 
     def levels_for(self, delay: timedelta) -> int:
-        """How many levels, from the lowest on, a delay needs."""
+        """Return how many levels, from the lowest up, a delay needs."""
         return ticks_in(delay, self.exchanges.tick).bit_length()
 
     def way(self, delay: timedelta, kind: Literal["r", "p"], destination: str) -> tuple[str, str]:
-        """The exchange and the routing key that delay a message: in at the highest level that it
-        needs."""
+        """Return the exchange and the routing key that delay a message: it enters at the highest
+        level that it needs."""
         ticks = ticks_in(delay, self.exchanges.tick)
         entry = self.level(ticks.bit_length() - 1) if ticks else self.exchanges.deliver
         return entry, delivery_key(ticks, kind, destination)
 
     def due_within(self, number: int) -> timedelta:
-        """How long what is in a level's queue waits at most: the rest of this level, and all lower
-        ones."""
+        """Return the longest remaining wait of a message in a level's queue: the rest of this level
+        and all lower ones."""
         return self.exchanges.tick * ((1 << (number + 1)) - 1)
 
     def topology(self, count: int) -> Topology:
-        """The lowest `count` levels, and a place for what nobody wants any more."""
+        """Return the lowest `count` levels, and a queue for messages that no longer have a
+        destination."""
         levels = range(count)
         family = self.exchanges
         return Topology(
@@ -121,23 +122,23 @@ class Ladder:
 
 
 def levels_of(subscription: Subscription) -> int:
-    """How many levels a subscription's policy uses; a handler's own `Retry(after=…)` may need
-    more."""
+    """Return how many levels a subscription's policy uses; a handler's own `Retry(after=…)` may
+    need more."""
     longest = subscription.longest_on_the_ladder
     return Ladder(subscription.exchanges).levels_for(longest) if longest else 0
 
 
 def with_ladder(subscription: Subscription) -> Topology:
-    """Everything that a subscription needs on the broker, the levels that its policy uses
-    included."""
+    """Return everything that a subscription needs on the broker, including the ladder levels that
+    its policy uses."""
     levels = levels_of(subscription)
     own = subscription.topology()
     return Ladder(subscription.exchanges).topology(levels) + own if levels else own
 
 
 def ladder_there(exchanges: ExchangeFamily, on_broker: Iterable[Binding]) -> Topology:
-    """A family's delay ladder as high as it stands on the broker, with the levels that publishers
-    and handlers had made."""
+    """Return a family's delay ladder as it exists on the broker, including levels created by
+    publishers and handlers."""
     bound = {binding.source for binding in on_broker}
     count = max(
         (
@@ -151,8 +152,8 @@ def ladder_there(exchanges: ExchangeFamily, on_broker: Iterable[Binding]) -> Top
 
 
 def ladder_exchanges(topology: Topology, exchanges: ExchangeFamily) -> frozenset[str]:
-    """The exchanges of a family's delay ladder in a topology: those whose messages that nobody
-    wants end in the family's one place."""
+    """Return the exchanges in a topology that belong to a family's delay ladder: those that send
+    unroutable messages to the family's one queue for them."""
     unrouted = unrouted_goes_to(exchanges)
     return frozenset(
         exchange.name for exchange in topology.exchanges if exchange.arguments == unrouted
@@ -162,8 +163,8 @@ def ladder_exchanges(topology: Topology, exchanges: ExchangeFamily) -> frozenset
 def others_on_ladder(
     topology: Topology, exchanges: ExchangeFamily, on_broker: Iterable[Binding]
 ) -> list[str]:
-    """What is bound to a family's delay ladder and does not belong to the topology: others' queues
-    and filters, ladders of other ticks."""
+    """Return whatever is bound to a family's delay ladder without belonging to the topology: queues
+    and filters of others, ladders with other ticks."""
     ladder = ladder_exchanges(topology, exchanges)
     own = {exchange.name for exchange in topology.exchanges} | {
         queue.name for queue in topology.queues
@@ -178,8 +179,8 @@ def others_on_ladder(
 
 
 def without_ladder(topology: Topology, exchanges: ExchangeFamily) -> Topology:
-    """A topology without its part of a family's delay ladder; what binds its queues to that
-    stays."""
+    """Remove a family's delay ladder from a topology; the bindings of its queues to the ladder
+    stay."""
     ladder = ladder_exchanges(topology, exchanges)
     return replace(
         topology,

@@ -1,23 +1,22 @@
-"""Changing what RabbitMQ says can't be changed: the steps that give a live subscription's queues
-new arguments.
+"""Migrate the queues of a live subscription to new arguments, which RabbitMQ itself can't change.
 
-A queue's arguments change by another queue of the same name. Meanwhile a *transit* queue,
-`name@…@migrating`, stands in for it:
+A queue gets new arguments by being replaced by another queue of the same name. Meanwhile a
+*transit* queue, `name@…@migrating`, stands in for it:
 
     divert   the transit queue gets every binding of the queue, then the queue loses them
-    drain    what is in the queue moves to the transit queue; what consumers hold is waited for
-    replace  the empty queue is deleted, and made anew with the new arguments
+    drain    messages in the queue move to the transit queue, including those that consumers return
+    replace  the empty queue is deleted and created again with the new arguments
     restore  the new queue gets the bindings, then the transit queue loses them
-    return   what is in the transit queue moves to the new queue, and the transit queue is deleted
+    return   messages in the transit queue move to the new queue, and the transit queue is deleted
 
-Where the broker is to hold failed messages back itself (`retry_via="broker"`) there is no retry
-queue any more: the old one is diverted and drained as before, and then
+If the broker is to hold failed messages back itself (`retry_via="broker"`), there is no retry queue
+any more: the old one is diverted and drained as before, and then
 
     remove   the empty retry queue is deleted, and its transit queue loses its bindings
-    release  what waited goes to the main queue at once, and the transit queue is deleted
+    release  waiting messages go to the main queue at once, and the transit queue is deleted
 
-`next_step` says which comes next from what is on the broker alone: nothing else is remembered, so a
-migration that died at any moment goes on where it was, and one that is done finds nothing to do.
+`next_step` chooses the next step from what is on the broker alone. No other state is kept, so a
+migration that died at any moment continues where it was, and a finished one finds nothing to do.
 Between two steps every message is in one of the two queues.
 """
 
@@ -48,11 +47,11 @@ class Step:
     Args:
         kind: what is done.
         place: which of the subscription's queues it is about.
-        queue: that queue, as it is to be.
+        queue: that queue, with its new arguments.
         transit: the queue that stands in for it.
-        bindings: those that are moved: to the transit queue (divert), or to the queue (restore); or
+        bindings: those that are moved to the transit queue (divert) or to the queue (restore), or
             that the transit queue loses (remove).
-        due: the main queue, where what waits is to go there (release).
+        due: the main queue that waiting messages go to (release).
     """
 
     kind: Kind
@@ -69,37 +68,38 @@ class Step:
 
 
 _SENTENCES: Mapping[Kind, str] = {
-    "divert": "what comes for {queue} goes to {transit}",
-    "drain": "what is in {queue} moves to {transit}",
-    "replace": "{queue} is deleted, empty as it is, and created again",
-    "restore": "what comes for {queue} goes to it again",
-    "return": "what is in {transit} moves to {queue}, and {transit} is deleted",
-    "remove": "{queue} is deleted, empty as it is",
-    "release": "what is in {transit} goes to {due}, and {transit} is deleted",
+    "divert": "messages for {queue} go to {transit}",
+    "drain": "messages in {queue} move to {transit}",
+    "replace": "{queue}, now empty, is deleted and created again",
+    "restore": "messages for {queue} go to it again",
+    "return": "messages in {transit} move to {queue}, and {transit} is deleted",
+    "remove": "{queue}, now empty, is deleted",
+    "release": "messages in {transit} go to {due}, and {transit} is deleted",
 }
 
 
 def transit_queue(queue: str) -> str:
-    """The name of the queue that stands in for `queue`."""
+    """Return the name of the queue that stands in for `queue`."""
     name = queue + TRANSIT_SUFFIX
     check_name("transit queue", name, MAX_SHORT_STRING)
     return name
 
 
 def next_step(subscription: Subscription, observed: Observed, quiet: frozenset[str]) -> Step | None:
-    """What to do next for a subscription; None where its queues are as they are to be."""
+    """Return the next step of a subscription's migration; None if its queues are as they should
+    be."""
     return _Migration(subscription, observed, quiet).next_step()
 
 
 def is_needed(subscription: Subscription, observed: Observed) -> bool:
-    """Whether a queue of the subscription is there with other arguments, or a migration of it has
-    not ended."""
+    """Return whether a queue of the subscription has other arguments, or a migration of it is
+    unfinished."""
     return next_step(subscription, observed, frozenset()) is not None
 
 
 def into_failed(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
-    """The queues whose messages the migration puts into the new failed queue; none where that stays
-    as it is."""
+    """Return the queues whose messages the migration moves into the new failed queue; none if that
+    queue stays as it is."""
     failed = _Migration(subscription, observed, frozenset()).failed
     return (
         (failed.queue.name, failed.transit.name) if failed.is_old or failed.transit_is_there else ()
@@ -107,11 +107,11 @@ def into_failed(subscription: Subscription, observed: Observed) -> tuple[str, ..
 
 
 def check_room(subscription: Subscription, failed: int) -> None:
-    """Raises ConfigurationError where a new failed queue refuses some of the `failed` messages that
-    are to move into it."""
+    """Raise ConfigurationError if the new failed queue would refuse some of the `failed` messages
+    that must move into it."""
     if subscription.max_failed is not None and failed > subscription.max_failed:
         raise ConfigurationError(
-            f"{subscription.failed_queue!r} has {failed} messages and is to take "
+            f"{subscription.failed_queue!r} has {failed} messages, but may hold only "
             f"{subscription.max_failed} (max_failed): it would refuse "
             "the rest",
             f"Raise max_failed to {failed} or more, or make room: redrive failed requeue "
@@ -134,8 +134,8 @@ class _Migration:
         )
 
     def next_step(self) -> Step | None:
-        """The failed queue by itself; then the main queue, for which the retry queue must give way
-        first, or the retry queue alone."""
+        """Return the next step of the failed queue, which is independent; then of the main queue,
+        for which the retry queue must give way first, or of the retry queue alone."""
         step = self.failed.next_step()
         if step is not None:
             return step
@@ -149,8 +149,8 @@ class _Migration:
         )
 
     def _made_first(self) -> Step | None:
-        """What a main queue that comes to dead-letter needs beforehand: a retry queue, which there
-        is none of where the broker held messages back."""
+        """Return the next step to create the retry queue that a main queue needs before it
+        dead-letters: there is none if the broker has held messages back so far."""
         retry = self.retry
         if not self.wants_retry_queue or retry.transit_is_there:
             return None
@@ -159,7 +159,7 @@ class _Migration:
         return None if retry.ways_in else retry.step("restore", retry.wanted)
 
     def _without_retry_queue(self) -> Step | None:
-        """The next step until the retry queue is gone, once nothing is rejected into it."""
+        """Return the next step to remove the retry queue once nothing is rejected into it."""
         retry = self.retry
         if retry.is_there:
             if not retry.is_diverted:
@@ -172,15 +172,15 @@ class _Migration:
         return replace(retry.step("release"), due=self.main.queue.name)
 
     def _making_way(self) -> Step | None:
-        """What comes before the main queue is replaced: nothing may come from the retry queue while
-        it is not there.
+        """Return the next step before the main queue is replaced: no message may come from the
+        retry queue while the main queue does not exist.
 
-        Once the main queue is quiet nothing is rejected, and the retry queue can be replaced
+        Once the main queue is quiet, nothing is rejected, and the retry queue can be replaced
         without a message on its way to it.
         """
         main, retry = self.main, self.retry
         if not (retry.is_there or retry.transit_is_there):
-            # The broker holds messages back, before and after.
+            # The broker holds messages back, both before and after.
             return main.way_out()
         if not main.is_diverted:
             if not retry.is_diverted:
@@ -194,7 +194,7 @@ class _Migration:
 
 
 class _Swap:
-    """One queue that is replaced, as it is on the broker."""
+    """One queue to be replaced, and its state on the broker."""
 
     def __init__(
         self,
@@ -221,11 +221,11 @@ class _Swap:
 
     @property
     def is_diverted(self) -> bool:
-        """Whether all that comes goes to the transit queue."""
+        """Whether all messages for the queue go to the transit queue."""
         return self.transit_is_there and not self.ways_in
 
     def next_step(self) -> Step | None:
-        """The next step where the queue is replaced by itself."""
+        """Return the next step to replace this queue on its own."""
         if self.is_old:
             return self.way_out() or self.step("replace")
         step = self.until_restored()
@@ -234,13 +234,13 @@ class _Swap:
         return self.step("return") if self.transit_is_there else None
 
     def way_out(self) -> Step | None:
-        """The next step until nothing is in the queue, and nothing comes."""
+        """Return the next step until the queue is empty and gets no more messages."""
         if not self.is_diverted:
             return self.step("divert", self.ways_in)
         return None if self.is_quiet else self.step("drain")
 
     def until_restored(self) -> Step | None:
-        """The next step until what comes goes to the new queue."""
+        """Return the next step until messages go to the new queue."""
         if self.is_old or (self.transit_is_there and not self.is_there):
             return self.step("replace")
         if self.ways_to_transit:
@@ -251,7 +251,7 @@ class _Swap:
         return None
 
     def step(self, kind: Kind, bindings: tuple[Binding, ...] = ()) -> Step:
-        """A step of this queue."""
+        """Return a step for this queue."""
         return Step(kind, self.place, self.queue, self.transit, bindings)
 
 
@@ -266,7 +266,7 @@ def _bindings_to(queue: str, observed: Observed) -> tuple[Binding, ...]:
 
 
 def _kept_for_ever(queue: Queue) -> dict[str, int]:
-    # What is looked at, or held by a migration that dies, is returned again and again.
+    # Messages that are looked at, or held by a migration that dies, are returned again and again.
     return {"x-delivery-limit": DELIVERY_LIMIT} if queue.type == "quorum" else {}
 
 
@@ -275,7 +275,7 @@ def _queue(topology: Topology, name: str) -> Queue:
 
 
 def _retry_queue(subscription: Subscription, topology: Topology, observed: Observed) -> Queue:
-    """The retry queue as it is to be; where there is to be none, as it is."""
+    """Return the wanted retry queue; if none is wanted, the existing one."""
     name = subscription.retry_queue
     if subscription.retry_via != "broker":
         return _queue(topology, name)
@@ -287,10 +287,10 @@ def _retry_queue(subscription: Subscription, topology: Topology, observed: Obser
 
 
 def moved(step: Step, delivery: Delivery, source: str, *, frame_max: int) -> Publish:
-    """The publish that takes a message from `source`, the queue or its transit queue, to the other
-    one.
+    """Return the publish that moves a message from `source`, the queue or its transit queue, to the
+    other one.
 
-    What was moved before is only passed on.
+    A message that was moved before is only passed on.
     """
     destination = step.queue.name if source == step.transit.name else step.transit.name
     if step.kind == "release":
@@ -312,16 +312,16 @@ def moved(step: Step, delivery: Delivery, source: str, *, frame_max: int) -> Pub
 
 
 def _waiting(delivery: Delivery) -> tuple[Delivery, int]:
-    """A message of the retry queue as it would come back, and its retries before this trip: what is
-    there got there from the main queue."""
+    """Return a message of the retry queue as it would come back, and its retries before this trip:
+    it got there from the main queue."""
     waiting = replace(delivery, exchange=delivery.way_back)
     noted = headers.counted(waiting.note(headers.RETRIES))
     return waiting, noted + headers.trips_before(waiting.deaths, waiting.queue)
 
 
 def _released(step: Step, delivery: Delivery, *, frame_max: int) -> Publish:
-    """The publish that has a message which waited for a retry come back now: that is one more, and
-    no broker counts it."""
+    """Return the publish that sends a waiting message back to the main queue now: that is one more
+    retry, which no broker counts."""
     waiting, retries = _waiting(
         replace(delivery, routing_key=delivery.queue)
         if delivery.routing_key == step.transit.name
@@ -331,12 +331,12 @@ def _released(step: Step, delivery: Delivery, *, frame_max: int) -> Publish:
 
 
 def identity_of(delivery: Delivery) -> str | None:
-    """What two copies of one published message have in common, and no other message has; None for a
-    message without an id.
+    """Return what only copies of one published message have in common; None for a message without
+    an id.
 
-    While bindings change, one publish may reach both queues. Copies are told by their bytes and
-    their message id; a message without an id may be one of several that are the same, of which none
-    must go.
+    While bindings change, one publish may reach both queues. Copies are recognized by their bytes
+    and their message id. A message without an id may be one of several identical messages, none of
+    which may be lost.
     """
     return (
         headers.fingerprint(delivery)
@@ -346,7 +346,7 @@ def identity_of(delivery: Delivery) -> str | None:
 
 
 def pauses(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
-    """What stands still while the migration runs, in sentences."""
+    """Return sentences about what stands still while the migration runs."""
     migration = _Migration(subscription, observed, frozenset())
     sentences: list[str] = []
     found = observed.queues.get(subscription.queue, {})
@@ -355,7 +355,7 @@ def pauses(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
         if held is None and (policy := delay_of(subscription.queue, observed.policies)):
             held = policy.most
         sentences.append(
-            f"messages that the broker holds back in {subscription.queue} are waited for"
+            f"it waits for messages that the broker holds back in {subscription.queue}"
             + (f", up to {held / 1000:g} s" if isinstance(held, int) else "")
         )
     if not migration.wants_retry_queue and (
@@ -369,7 +369,7 @@ def pauses(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
         sentences.append(
             f"consumers of {subscription.queue} finish what they hold and get nothing further "
             "until the new queue is there; their "
-            "consumer is cancelled then, and they come back by themselves (a subscriber that still "
+            "consumer is then cancelled, and they reconnect by themselves (a subscriber that still "
             "asks for the old arguments does not)"
         )
     if migration.wants_retry_queue and (
@@ -382,5 +382,5 @@ def pauses(subscription: Subscription, observed: Observed) -> tuple[str, ...]:
             "afterwards"
         )
     if migration.failed.is_old or migration.failed.transit_is_there:
-        sentences.append(f"{subscription.failed_queue} looks emptier than it is")
+        sentences.append(f"{subscription.failed_queue} seems to have fewer messages than it has")
     return tuple(sentences)

@@ -1,6 +1,6 @@
-"""Declarations as data: what a subscription needs on the broker.
+"""The objects that a subscription needs on the broker, as data.
 
-A `Topology` is one value that is declared, printed and compared; one small function per client
+A `Topology` is one value that can be declared, printed and compared; one small function per client
 applies it.
 """
 
@@ -27,18 +27,18 @@ DelayBy = Literal["argument", "policy"]
 Argument = str | int
 
 DELIVERY_LIMIT = 1_000_000_000
-"""The delivery limit of every quorum queue of ours. The default of RabbitMQ 4 (20) deletes messages
-from a failed queue that is looked at; -1 deletes at the first return on 3.10. Source: measured on
-3.10.8, 4.0.5 and 4.3.6."""
+"""The delivery limit of all quorum queues of redrive. The default of RabbitMQ 4 (20) deletes
+messages from a failed queue that is looked at; -1 deletes at the first return on 3.10. Source:
+measured on 3.10.8, 4.0.5 and 4.3.6."""
 
 LONGEST_IN_PLACE = CONSUMER_TIMEOUT - timedelta(minutes=5)
-"""How long a retry may wait at the head of an ordered queue: it is unsettled meanwhile, and the
-handler needs some of the time."""
+"""The longest wait of a retry at the head of an ordered queue: the message is unsettled meanwhile,
+and the handler needs some of the time."""
 
 AT_LEAST_ONCE: Mapping[str, Argument] = MappingProxyType(
     {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 )
-"""What makes a quorum queue dead-letter with confirms; it needs reject-publish.
+"""Arguments that make a quorum queue dead-letter with confirms, which requires reject-publish.
 Source: https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"""
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -59,7 +59,7 @@ class Queue:
     """A queue; always durable, never exclusive.
 
     Args:
-        auto_delete: whether it goes when its last consumer goes.
+        auto_delete: whether it is deleted with its last consumer.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Binding:
-    """The exchange `source` gives what matches `routing_key` to `destination`, a queue or an
+    """A binding: messages from `source` that match `routing_key` go to `destination`, a queue or an
     exchange.
 
     Args:
-        arguments: what a headers exchange looks for; of a foreign binding whatever JSON knows,
-            lists and tables too.
+        arguments: the headers that a headers exchange matches; in a binding that redrive did not
+            create, any JSON values, including lists and tables.
     """
 
     source: str
@@ -90,8 +90,8 @@ class Binding:
     _compared: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # A broker knows no order of them: two bindings that differ in it alone are one. They are
-        # compared as text: a list has no hash, and a number is neither less nor more than a text.
+        # A broker keeps no order of arguments: two bindings that differ only in it are equal. They
+        # are compared as text: a list has no hash, and a number can't be compared with a text.
         by_name = tuple(sorted(self.arguments, key=lambda one: one[0]))
         object.__setattr__(self, "arguments", by_name)
         object.__setattr__(self, "_compared", json.dumps(by_name, sort_keys=True, default=str))
@@ -102,13 +102,13 @@ class Topology:
     """Exchanges, queues and bindings, in the order in which they are declared.
 
     Args:
-        unwanted: bindings that must not be there, as far as they are known beforehand; removed once
-            all else is declared.
-        pointers: exchanges that nobody publishes to: the alternate exchange of each names the
-            filter that is in use. AMQP tells no other way which one a worker before us has
+        unwanted: bindings that must not exist, if known beforehand; removed after everything else
+            is declared.
+        pointers: exchanges that nobody publishes to. The alternate exchange of each one names the
+            filter in use: AMQP offers no other way to find out which one an earlier worker
             declared. The filter that it named before is deleted.
-        delay_policies: delays that policies set. AMQP knows no policies: it takes the management
-            API.
+        delay_policies: delays that policies set. Setting them takes the management API: AMQP has no
+            policies.
     """
 
     exchanges: tuple[Exchange, ...]
@@ -120,11 +120,11 @@ class Topology:
 
     @property
     def objects(self) -> tuple[Exchange | Queue | Binding, ...]:
-        """All of it, in the order in which it is declared."""
+        """All objects, in the order in which they are declared."""
         return (*self.exchanges, *self.queues, *self.bindings)
 
     def __add__(self, other: "Topology") -> "Topology":
-        """Both, what stands in both once."""
+        """Merge two topologies, with common objects once."""
         return Topology(
             tuple(dict.fromkeys((*self.exchanges, *other.exchanges))),
             tuple(dict.fromkeys((*self.queues, *other.queues))),
@@ -137,28 +137,29 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A queue, what it subscribes to, and how its failures are treated.
+    """A queue, its bindings, and the treatment of its failures.
 
     Args:
         queue: the main queue's name, by convention `service@subscription`; at most 248 bytes.
         routing_keys: binding patterns of the topic exchange (`user.*`, `order.#`).
         exchanges: the exchange family.
-        retry: the retry budget.
+        retry: the retry policy.
         queue_type: `quorum` or `classic`.
         retry_via: how a failed attempt comes back: through the retry queue, dead-lettered by the
             broker or published there, or held back in the main queue by the broker itself.
-        tags: which tags it wants, besides the routing keys; None for any.
-        broadcast: whether the queue is one instance's own: it goes with its consumer, and what
-            fails is let go.
-        ordered: whether messages are handled one after the other, by one consumer at a time: what
-            fails is tried again at the head of the queue, and nothing overtakes it.
-        max_failed: how many messages the failed queue takes; None for any number. Over that it
-            refuses: what fails then stays in the main queue, unsettled, until there is room.
+        tags: the tags that it wants, besides the routing keys; None for any.
+        broadcast: whether the queue belongs to a single instance: it is deleted with its consumer,
+            and failed messages are dropped.
+        ordered: whether messages are handled one after the other, by one consumer at a time: a
+            failed message is retried at the head of the queue, and nothing overtakes it.
+        max_failed: how many messages the failed queue accepts; None for any number. When it is
+            full, further failed messages stay in the main queue, unsettled, until there is room.
         delay_by: what sets the delay of messages that the broker holds back: an `argument` of the
-            queue, for ever, or a `policy`, which can be changed while the queue is used.
+            queue, which can't be changed, or a `policy`, which can be changed while the queue is in
+            use.
 
     Raises:
-        ConfigurationError: a name, a pattern or a choice is not possible.
+        ConfigurationError: a name, a pattern or a choice is invalid.
     """
 
     queue: str
@@ -199,8 +200,8 @@ class Subscription:
             raise ConfigurationError(f"retry is {self.retry!r}", "Give a RetryPolicy.")
         if self.retry_via == "republish" and self.queue_type != "classic":
             raise ConfigurationError(
-                f"queue {self.queue!r} is to be a quorum queue with retry_via='republish'; "
-                "the services it is shared with declare classic ones",
+                f"queue {self.queue!r} has retry_via='republish' and queue_type='quorum'; "
+                "the services that share it declare classic queues",
                 "Use queue_type='classic', or retry_via='dead-letter'.",
             )
         if self.retry_via == "broker":
@@ -208,15 +209,15 @@ class Subscription:
         elif self.delay_by == "policy":
             raise ConfigurationError(
                 f"queue {self.queue!r} has delay_by='policy' and retry_via={self.retry_via!r}; "
-                "only what the broker itself holds back has its delay by a policy",
+                "a policy sets the delay only of messages that the broker itself holds back",
                 "Leave delay_by out, or use retry_via='broker'.",
             )
         if self.tags is not None:
             names.check_name("exchange", self.filter_exchange, MAX_SHORT_STRING)
         if self.broadcast and self.retry != RetryPolicy():
             raise ConfigurationError(
-                f"queue {self.queue!r} is for broadcast and has a retry policy",
-                "Leave retry out: what fails there is never retried.",
+                f"queue {self.queue!r} is a broadcast queue and has a retry policy",
+                "Leave retry out: broadcast messages are never retried.",
             )
         if self.max_failed is not None:
             self._check_max_failed(self.max_failed)
@@ -228,10 +229,10 @@ class Subscription:
 
     @property
     def warnings(self) -> list[str]:
-        """What can be, and is hardly meant."""
+        """Sentences about valid settings that are probably mistakes."""
         return [
             f"queue {self.queue!r}: in the pattern {key!r} the word {word!r} matches only itself; "
-            "a * or a # is a wildcard where it is a whole word, as in 'user.*'"
+            "a * or a # is a wildcard only as a whole word, as in 'user.*'"
             for key in self.routing_keys
             for word in binding_pattern.literal_wildcards(key)
         ]
@@ -239,20 +240,20 @@ class Subscription:
     def _check_held_back(self) -> None:
         if self.queue_type != "quorum":
             raise ConfigurationError(
-                f"queue {self.queue!r} is to be a classic queue with retry_via='broker'; only "
+                f"queue {self.queue!r} has retry_via='broker' and queue_type='classic'; only "
                 "quorum queues hold failed messages back",
                 "Use queue_type='quorum', or retry_via='dead-letter'.",
             )
         if self.ordered or self.broadcast:
             raise ConfigurationError(
-                f"queue {self.queue!r} is {'to be ordered' if self.ordered else 'for broadcast'} "
-                "and has retry_via='broker', which lets other messages pass one that waits",
+                f"queue {self.queue!r} is {'ordered' if self.ordered else 'a broadcast queue'} "
+                "and has retry_via='broker', which lets other messages overtake a waiting one",
                 "Leave retry_via out.",
             )
         for delay in self.held_back_for:
             if delay % _MILLISECOND or not _MILLISECOND <= delay <= MAX_TTL_MS * _MILLISECOND:
                 raise ConfigurationError(
-                    f"the broker is to hold messages of queue {self.queue!r} back for {delay}",
+                    f"the broker can't hold messages of queue {self.queue!r} back for {delay}",
                     "Give whole milliseconds, at most 49 days.",
                 )
 
@@ -263,36 +264,35 @@ class Subscription:
             )
         if self.retry_via == "republish":
             raise ConfigurationError(
-                f"queue {self.queue!r} has max_failed and retry_via='republish'; the services it "
-                "is shared with declare a failed queue "
+                f"queue {self.queue!r} has max_failed and retry_via='republish'; the services that "
+                "share it declare a failed queue "
                 "without a limit",
-                "Set the limit by a policy: max-length with overflow=reject-publish.",
+                "Set the limit with a policy: max-length with overflow=reject-publish.",
             )
 
     def _check_order(self) -> None:
         if self.queue_type != "quorum":
             raise ConfigurationError(
-                f"queue {self.queue!r} is to be ordered and classic; a classic queue does not "
-                "count how often a message was tried",
+                f"queue {self.queue!r} has ordered=True and queue_type='classic'; a classic queue "
+                "does not count how often a message was tried",
                 "Use queue_type='quorum', which is the default.",
             )
         if self.broadcast:
             raise ConfigurationError(
-                f"queue {self.queue!r} is to be ordered and for broadcast, where nothing is tried "
-                "again",
+                f"queue {self.queue!r} is ordered and a broadcast queue, which has no retries",
                 "Choose one of them.",
             )
         self.check_delay(longest_wait_of(self.retry))
 
     def check_delay(self, delay: timedelta) -> None:
-        """Raises ConfigurationError where no retry can wait for so long."""
+        """Raise ConfigurationError if no retry can wait that long."""
         if not self.ordered:
             delay_route.ticks_in(delay, self.exchanges.tick)
         elif delay > LONGEST_IN_PLACE:
             raise ConfigurationError(
-                f"a retry of the ordered queue {self.queue!r} is to wait {delay}, and holds its "
-                "message meanwhile; after "
-                f"{CONSUMER_TIMEOUT.total_seconds() / 60:g} minutes the broker takes it away",
+                f"a retry of the ordered queue {self.queue!r} waits {delay}, and its message is "
+                "unsettled meanwhile; after "
+                f"{CONSUMER_TIMEOUT.total_seconds() / 60:g} minutes the broker takes it back",
                 f"Let it wait {LONGEST_IN_PLACE.total_seconds() / 60:g} minutes at most.",
             )
 
@@ -303,7 +303,7 @@ class Subscription:
 
     @property
     def failed_queue(self) -> str:
-        """The queue in which given-up messages are kept."""
+        """The queue that keeps given-up messages."""
         return names.failed_queue(self.queue)
 
     @property
@@ -313,8 +313,8 @@ class Subscription:
 
     @property
     def held_back_for(self) -> tuple[timedelta, timedelta]:
-        """What a message is held back for after its first failure, and at most, where the broker
-        does it: each time as long again, up to the most."""
+        """The delay after the first failure and the longest delay, if the broker holds messages
+        back: each failure adds the first delay, up to the longest."""
         backoff = self.retry.backoff
         if isinstance(backoff, Linear):
             return backoff.first, backoff.cap
@@ -322,7 +322,7 @@ class Subscription:
 
     @property
     def longest_on_the_ladder(self) -> timedelta:
-        """The longest delay of the policy that needs the delay ladder; zero where none does."""
+        """The policy's longest delay that needs the delay ladder; zero if none does."""
         backoff = self.retry.backoff
         if self.retry_via == "broker" and isinstance(backoff, Linear):
             return longest_wait_but(self.retry, backoff)
@@ -335,17 +335,16 @@ class Subscription:
 
     @property
     def filter_exchange(self) -> str:
-        """The exchange that lets through what has the tags that are asked for; empty where none
-        are."""
+        """The exchange that passes only messages with the wanted tags; empty without tags."""
         return names.tags_filter(self.queue, self.tags.fingerprint) if self.tags is not None else ""
 
     def topology(self) -> Topology:
-        """Everything that this subscription needs on the broker, but for the delay ladder that its
-        policy may need.
+        """Return everything that this subscription needs on the broker, except the delay ladder
+        that its policy may need.
 
-        The main queue is the first: who asks for one with other arguments is refused before a queue
-        is made that the others have no use for. Its bindings are the last: once messages come, the
-        ways out are there.
+        The main queue comes first: if it exists with other arguments, the declaration is refused
+        before any useless queue is created. Its bindings come last: once messages arrive, their
+        ways out exist.
         """
         return self._with_tags(self._for_broadcast() if self.broadcast else self._with_retries())
 
@@ -358,7 +357,8 @@ class Subscription:
         )
 
     def _with_tags(self, topology: Topology) -> Topology:
-        """With the filter between the exchanges and the queue, and without the ways around it."""
+        """Add the filter between the exchanges and the queue, without the bindings that bypass
+        it."""
         if self.tags is None:
             return topology
         name = self.filter_exchange
@@ -371,7 +371,7 @@ class Subscription:
         return Topology(
             exchanges=(*topology.exchanges, Exchange(name, "headers")),
             queues=topology.queues,
-            # The filter's own bindings first: once messages come in, they find their way out.
+            # The filter's own bindings come first: once messages arrive, they find their way out.
             bindings=(
                 *(binding for binding in topology.bindings if binding not in around),
                 *(Binding(name, self.queue, "", arguments=term) for term in terms),
@@ -388,8 +388,8 @@ class Subscription:
         )
 
     def _subscribing(self) -> Iterator[Binding]:
-        """What brings in others' messages: those published now, and those to be delivered later
-        whose pattern leaves room for it."""
+        """Yield the bindings for messages of other services: those published now, and delayed ones
+        if the pattern leaves room for the ladder's key."""
         for key in self.routing_keys:
             if delay_route.fits(key):
                 yield Binding(
@@ -454,10 +454,10 @@ class Subscription:
             )
 
     def check_broker(self, version: BrokerVersion) -> None:
-        """Raises ConfigurationError where this broker is too old for the subscription."""
+        """Raise ConfigurationError if this broker is too old for the subscription."""
         if self.queue_type == "quorum" and not version.has_at_least_once_dead_lettering:
             raise ConfigurationError(
-                f"queue {self.queue!r} is to be a quorum queue, which needs RabbitMQ 3.10 or "
+                f"queue {self.queue!r} has queue_type='quorum', which needs RabbitMQ 3.10 or "
                 f"newer; this broker is {version}",
                 "Upgrade the broker, or use queue_type='classic'.",
             )
@@ -484,8 +484,8 @@ class Subscription:
 
     def _queue_that_holds_back(self) -> Queue:
         least, most = self.held_back_for
-        # Of an argument and a policy the smaller one holds, so a policy could make no delay longer.
-        # Source: measured on RabbitMQ 4.3.6.
+        # If both an argument and a policy set the delay, the smaller one applies, so a policy could
+        # not make a delay longer. Source: measured on RabbitMQ 4.3.6.
         delay: dict[str, Argument] = (
             {}
             if self.delay_by == "policy"
@@ -501,7 +501,7 @@ class Subscription:
                     "x-queue-type": "quorum",
                     "x-delayed-retry-type": "failed",
                     **delay,
-                    # What a consumer that is not redrive's rejects for good is kept, too.
+                    # Also keeps messages that a consumer of another library rejects for good.
                     "x-dead-letter-exchange": self.exchanges.failed,
                     "x-dead-letter-routing-key": self.queue,
                     **AT_LEAST_ONCE,
@@ -514,8 +514,8 @@ class Subscription:
         arguments: dict[str, Argument] = {
             "x-queue-type": self.queue_type,
             "x-message-ttl": self.retry.delay // _MILLISECOND,
-            # The default exchange: through the topic exchange, as peers have it, a queue bound with
-            # # gets a copy of every retry.
+            # The default exchange: through the topic exchange, as other clients of this pattern do
+            # it, a queue bound with # gets a copy of every retry.
             "x-dead-letter-exchange": self.way_back,
             "x-dead-letter-routing-key": self.queue,
         }
@@ -527,29 +527,30 @@ class Subscription:
 _FOR_ONE_INSTANCE: Mapping[str, Argument] = MappingProxyType(
     {"x-queue-type": "classic", "x-expires": 60_000}
 )
-"""The queue of an instance that dies before it consumes goes by itself, a minute later."""
+"""An instance's queue deletes itself after a minute if the instance dies before it consumes."""
 
 _CLASSIC: Mapping[str, Argument] = MappingProxyType({"x-queue-type": "classic"})
-"""To a broker, the same as no argument: what the services declare that a queue with
-`retry_via="republish"` is shared with."""
+"""To a broker, the same as no argument: the services that share a queue with
+`retry_via="republish"` declare it like this."""
 
 
 def deliver_exchange(exchanges: ExchangeFamily) -> Exchange:
-    """The exchange that subscriptions are bound to for what was delayed."""
+    """Return the exchange to which subscriptions are bound for delayed messages."""
     return Exchange(exchanges.deliver, arguments=unrouted_goes_to(exchanges))
 
 
 def unrouted_goes_to(exchanges: ExchangeFamily) -> Mapping[str, Argument]:
-    """The arguments of an exchange of the delay ladder.
+    """Return the arguments of an exchange of the delay ladder.
 
-    Without them, messages for a queue that is gone fill the level before it and block all others.
+    Without them, messages for a deleted queue fill the level before it and block all others.
     Source: measured on 3.10.8, 4.0.5 and 4.3.6 with forty such messages.
     """
     return MappingProxyType({"alternate-exchange": exchanges.unrouted})
 
 
 def failed_queue_of(queue: str, queue_type: QueueType, max_failed: int | None = None) -> Queue:
-    """The failed queue of the main queue `queue`, which takes at most `max_failed` messages."""
+    """Return the failed queue of the main queue `queue`, which accepts at most `max_failed`
+    messages."""
     arguments: dict[str, Argument] = {"x-queue-type": queue_type}
     if queue_type == "quorum":
         arguments["x-delivery-limit"] = DELIVERY_LIMIT

@@ -1,4 +1,4 @@
-"""What exchanges and queues are called, and what a name may be."""
+"""Names of exchanges and queues, and the rules for valid names."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ DELIVER_SUFFIX = ".deliver"
 UNROUTED_SUFFIX = ".unrouted"
 TAGS_SUFFIX = "@tags"
 JOURNAL = "redrive.journal"
-"""The stream that the journal of jobs is kept in."""
+"""The stream that holds the journal of jobs."""
 TICK = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_TICK = timedelta(days=1)
@@ -27,22 +27,22 @@ _OF_TAGS = re.compile(
     rf"(?P<queue>.+){re.escape(TAGS_SUFFIX)}(?P<filter>\.[0-9a-f]{{8}})?", re.DOTALL
 )
 MAX_QUEUE_NAME = MAX_SHORT_STRING - len(FAILED_SUFFIX)
-"""248 bytes: `@failed` must fit behind it."""
+"""248 bytes: the name must leave room for `@failed`."""
 
 
 def retry_queue(queue: str) -> str:
-    """The name of the queue in which messages of `queue` wait for their next attempt."""
+    """Return the name of the queue in which messages of `queue` wait for their next attempt."""
     return queue + RETRY_SUFFIX
 
 
 def failed_queue(queue: str) -> str:
-    """The name of the queue in which messages of `queue` that were given up are kept."""
+    """Return the name of the queue that keeps messages of `queue` that were given up."""
     return queue + FAILED_SUFFIX
 
 
 def look_lock(queue: str) -> str:
-    """The name of the exclusive queue that whoever holds messages of the failed queue of `queue`
-    has, so that nobody else does."""
+    """Return the name of the exclusive queue that locks the failed queue of `queue`, so that only
+    one process holds its messages."""
     name = f"redrive.look.{queue}"
     return (
         name
@@ -52,35 +52,37 @@ def look_lock(queue: str) -> str:
 
 
 def job_lock(job: str) -> str:
-    """The name of the exclusive queue that whoever runs a job has, so that nobody else runs it."""
+    """Return the name of the exclusive queue that locks a job, so that only one process runs it."""
     return f"redrive.job.{job}.lock"
 
 
 def tags_pointer(queue: str) -> str:
-    """The name of the exchange that says which filter of tags `queue` has."""
+    """Return the name of the exchange that points to the tag filter of `queue`."""
     return queue + TAGS_SUFFIX
 
 
 def tags_filter(queue: str, fingerprint: str) -> str:
-    """The name of the exchange that lets through to `queue` what has its tags."""
+    """Return the name of the exchange that passes messages with the right tags to `queue`."""
     return f"{tags_pointer(queue)}.{fingerprint}"
 
 
 def queue_of_filter(exchange: str) -> str | None:
-    """The queue that an exchange filters tags for, by its name; None where it is no filter."""
+    """Return the queue that an exchange filters tags for, by its name; None if it is not a tag
+    filter."""
     found = _OF_TAGS.fullmatch(exchange)
     return found["queue"] if found is not None and found["filter"] else None
 
 
 def queue_of_pointer(exchange: str) -> str | None:
-    """The queue whose filter an exchange points to, by its name; None where it is no pointer."""
+    """Return the queue whose filter an exchange points to, by its name; None if it is not a
+    pointer."""
     found = _OF_TAGS.fullmatch(exchange)
     return found["queue"] if found is not None and not found["filter"] else None
 
 
 def main_queues(queues: Iterable[str]) -> list[str]:
-    """The main queues that have a retry or a failed queue, or had: one that lost its main queue is
-    worth seeing."""
+    """Return the main queues of all retry and failed queues, including missing ones: a lost main
+    queue is worth seeing."""
     mains = {
         name.removesuffix(suffix)
         for name in queues
@@ -96,13 +98,14 @@ class ExchangeFamily:
 
     Args:
         main: the exchange that services publish to.
-        retry_suffix: what makes the retry exchange's name of it.
-        failed_suffix: what makes the failed exchange's name of it.
-        tick: the unit of its delayed messages, a timedelta, seconds, or a text such as `1s`; whole
+        retry_suffix: appended to `main` for the name of the retry exchange.
+        failed_suffix: appended to `main` for the name of the failed exchange.
+        tick: the unit of delayed messages, as a timedelta, seconds, or a text such as `1s`; whole
             milliseconds, at most a day.
 
     Raises:
-        ConfigurationError: a name is empty, reserved or too long, or the tick is not whole.
+        ConfigurationError: a name is empty, reserved or too long, or the tick is not in whole
+            milliseconds or is out of range.
     """
 
     main: str
@@ -131,16 +134,16 @@ class ExchangeFamily:
             check_name("exchange", name, MAX_SHORT_STRING)
         if len({self.main, self.retry, self.failed, self.deliver, self.unrouted}) < 5:
             raise ConfigurationError(
-                f"the exchanges of {self.main!r} have the same name twice",
-                "Give the retry and the failed exchange suffixes that differ.",
+                f"two exchanges of {self.main!r} have the same name",
+                "Give the retry and the failed exchange different suffixes.",
             )
         if self.tick % _MILLISECOND or not _MILLISECOND <= self.tick <= _LONGEST_TICK:
             raise ConfigurationError(
-                f"the tick is {tick!r}", "Give one of whole milliseconds, at most a day."
+                f"the tick is {tick!r}", "Give whole milliseconds, at most a day."
             )
 
     def as_json(self) -> dict[str, object]:
-        """It as JSON values."""
+        """Return the family as JSON values."""
         return {
             "main": self.main,
             "retry_suffix": self.retry_suffix,
@@ -150,10 +153,10 @@ class ExchangeFamily:
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> "ExchangeFamily":
-        """What `as_json` has written.
+        """Return the family that `as_json` has written.
 
         Raises:
-            ConfigurationError: it was damaged since.
+            ConfigurationError: the values are invalid.
         """
         match values:
             case {
@@ -165,8 +168,8 @@ class ExchangeFamily:
                 return cls(main, retry, failed, tick * _MILLISECOND)
             case _:
                 raise ConfigurationError(
-                    f"the exchange family is written down as {dict(values)!r:.300}",
-                    "Name it: --exchange.",
+                    f"the stored exchange family is invalid: {dict(values)!r:.300}",
+                    "Give it with --exchange.",
                 )
 
     @property
@@ -186,20 +189,20 @@ class ExchangeFamily:
 
     @property
     def unrouted(self) -> str:
-        """The exchange, and its queue, that delayed messages end in where nobody wants them any
-        more."""
+        """The exchange, and its queue of the same name, for delayed messages whose destination is
+        gone."""
         return self.main + UNROUTED_SUFFIX
 
 
 def level(main: str, number: int, tick: timedelta) -> str:
-    """What the exchange and the queue of a delay ladder's level are called."""
+    """Return the name of the exchange and the queue of a delay ladder's level."""
     own = "" if tick == TICK else f"-{tick // _MILLISECOND}ms"
     return f"{main}.delay{own}.{number}"
 
 
 def tick_of_level(main: str, name: str) -> timedelta | None:
-    """The tick of the delay ladder of a main exchange that an exchange or a queue is a level of;
-    None where it is none."""
+    """Return the tick of the delay ladder of a main exchange, from the name of one of its levels;
+    None if it isn't one."""
     found = _LEVEL.fullmatch(name.removeprefix(main)) if name.startswith(main) else None
     if found is None:
         return None
@@ -207,35 +210,36 @@ def tick_of_level(main: str, name: str) -> timedelta | None:
 
 
 def ladder_of_level(name: str) -> str | None:
-    """The main exchange whose delay ladder an exchange or a queue is a level of; None where it is
-    none."""
+    """Return the main exchange of a delay ladder, from the name of one of its levels; None if it
+    isn't one."""
     found = _LEVEL_AT_THE_END.search(name)
     return None if found is None else name[: found.start()]
 
 
 def is_of_a_ladder(exchange: str) -> bool:
-    """Whether a message that came through this exchange came down a delay ladder: by a level, or by
-    what all levels end in.
+    """Return whether a message that came through this exchange came down a delay ladder: through a
+    level, or the exchange at the end of all levels.
 
-    A binding between exchanges does not change what a delivery names: it is where the last queue on
-    its way dead-lettered to.
+    A binding between exchanges does not change the exchange that a delivery names: it is the one
+    that the last queue on its way dead-lettered to.
     """
     return _LADDER.search(exchange) is not None
 
 
 def family_of(exchange: str | ExchangeFamily) -> ExchangeFamily:
-    """The family of a main exchange's name, with the usual suffixes; a family is given back."""
+    """Return the family of a main exchange with the usual suffixes; a family is returned as it
+    is."""
     return exchange if isinstance(exchange, ExchangeFamily) else ExchangeFamily(exchange)
 
 
 def check_name(kind: str, name: str, limit: int) -> None:
-    """Raises ConfigurationError unless `name` may name an exchange or a queue of ours of at most
+    """Raise ConfigurationError unless `name` is a valid name for an exchange or a queue of at most
     `limit` bytes."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"the {kind} name is {name!r}", f"Give the {kind} a name.")
     if name.startswith("amq."):
         raise ConfigurationError(
-            f"the {kind} name {name!r} begins with 'amq.', which RabbitMQ keeps for itself",
+            f"the {kind} name {name!r} begins with 'amq.', which RabbitMQ reserves for itself",
             "Use another name.",
         )
     if any(ord(character) < 32 for character in name):
@@ -246,12 +250,12 @@ def check_name(kind: str, name: str, limit: int) -> None:
 
 
 def check_queue_name(name: str) -> None:
-    """Raises ConfigurationError unless `name` may be a subscription's queue."""
+    """Raise ConfigurationError unless `name` is a valid name for a subscription's queue."""
     check_name("queue", name, MAX_QUEUE_NAME)
     if not {"*", "#"}.isdisjoint(name.split(".")):
         raise ConfigurationError(
-            f"the queue name {name!r} has a word * or #, which would match the messages of others "
-            "where the queue is bound by its name",
+            f"the queue name {name!r} has a word * or #, which would match other queues' messages "
+            "when the queue is bound by its name",
             "Use a name without wildcards.",
         )
     for suffix in (RETRY_SUFFIX, FAILED_SUFFIX):
@@ -263,7 +267,7 @@ def check_queue_name(name: str) -> None:
 
 
 def check_routing_key(key: str) -> None:
-    """Raises ConfigurationError unless `key` may be a routing key or a binding pattern."""
+    """Raise ConfigurationError unless `key` is a valid routing key or binding pattern."""
     if not isinstance(key, str):
         raise ConfigurationError(
             f"the routing key is a {type(key).__name__}", "Give a string such as 'user.create'."
@@ -272,7 +276,7 @@ def check_routing_key(key: str) -> None:
 
 
 def check_length(what: str, value: str, limit: int = MAX_SHORT_STRING) -> None:
-    """Raises ConfigurationError unless AMQP can carry a text in so many bytes."""
+    """Raise ConfigurationError if a text has more than `limit` bytes or is not valid Unicode."""
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:

@@ -1,9 +1,9 @@
-"""What became of messages that a job has requeued, as subscribers tell it on the topic exchange
-`master.events`.
+"""Events about the outcomes of messages that a job requeued, sent by subscribers on the topic
+exchange `master.events`.
 
-Best effort: an event may be lost, and a message that is delivered twice is told of twice. So no
-news is never good news: whoever waits for success must hear of it. Failures are also seen in the
-retry exchange and in the failed queue itself.
+Best effort: an event may be lost, and a message that is delivered twice is reported twice. So no
+news is never good news: success must be reported. Failures can also be seen in the retry exchange
+and in the failed queue itself.
 """
 
 import json
@@ -24,13 +24,13 @@ _PREFIX = "job."
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What became of a job's messages in a stretch of time. An older subscriber tells only
-    `handled` and `failed`.
+    """The outcomes of a job's messages over a period. An older subscriber reports only `handled`
+    and `failed`.
 
     Args:
         job: the job's id.
         queue: the subscription's main queue.
-        handled: how many a handler has handled.
+        handled: how many messages a handler has handled.
         failed: how many were set aside.
         retrying: how many failed for the first time and will be retried; a message counts once, not
             for each of its retries.
@@ -47,13 +47,13 @@ class Outcomes:
     failed_after_retry: int = 0
 
     def encode(self) -> bytes:
-        """It as an event's body."""
+        """Return the body of an event."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
     @classmethod
     def decode(cls, body: bytes) -> Self | None:
-        """The outcomes in an event's body; None where it is none. Anybody may publish there: a
-        count that is damaged is 0."""
+        """Return the outcomes in an event's body; None if it isn't valid. Anybody may publish
+        there: an invalid count is read as 0."""
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
@@ -71,11 +71,11 @@ _COUNTS = ("handled", "failed", "retrying", "handled_after_retry", "failed_after
 
 @dataclass(frozen=True, slots=True)
 class OutcomeTotals:
-    """What is known by now of the messages that a job has sent, since it is watched.
+    """The known outcomes of the messages that a job has sent, since it is being watched.
 
     Args:
         succeeded: how many were handled at their first attempt.
-        failing: how many failed at least once: they are retrying, or failed again. Each counts
+        failing: how many failed at least once: they are being retried, or failed again. Each counts
             once.
         failed_again: how many were set aside again.
     """
@@ -86,12 +86,12 @@ class OutcomeTotals:
 
     @property
     def retrying(self) -> int:
-        """How many failed, and were not set aside since."""
+        """How many failed and were not set aside since."""
         return max(0, self.failing - self.failed_again)
 
     @property
     def heard_of(self) -> int:
-        """How many anything is known of."""
+        """How many have a known outcome."""
         return self.succeeded + self.failing
 
     def __add__(self, other: "OutcomeTotals") -> "OutcomeTotals":
@@ -103,28 +103,29 @@ class OutcomeTotals:
 
 
 def exchange_of(exchanges: ExchangeFamily) -> Exchange:
-    """The exchange on which outcomes are told."""
+    """Return the exchange on which outcomes are reported."""
     return Exchange(exchanges.main + ".events")
 
 
 def key_of(job: str) -> str | None:
-    """The routing key of a job's events; None where its id is too long to be told of."""
+    """Return the routing key of a job's events; None if its id is too long for one."""
     key = _PREFIX + job
     return key if len(key.encode("utf-8", "surrogateescape")) <= MAX_SHORT_STRING else None
 
 
 def queue_of(job: str) -> Queue:
-    """The queue that keeps a job's events until somebody asks for them, for a week at most."""
+    """Return the queue that keeps a job's events until they are read, for a week at most."""
     return _queue(f"redrive.job.{job}", _SECONDS_KEPT, _MOST_EVENTS)
 
 
 def watched_queue(name: str) -> Queue:
-    """A queue through which one process watches a job; it goes a minute after its process."""
+    """Return a queue through which one process watches a job; it expires a minute after the process
+    ends."""
     return _queue(f"redrive.watch.{name}", _WATCH_SECONDS, _MOST_WATCHED)
 
 
 def bindings_of(queue: Queue, exchanges: ExchangeFamily, job: str) -> tuple[Binding, ...]:
-    """What brings a job's events into a queue."""
+    """Return the binding that brings a job's events into a queue."""
     key = key_of(job)
     return () if key is None else (Binding(exchange_of(exchanges).name, queue.name, key),)
 

@@ -1,4 +1,4 @@
-"""How often and after how long a failing message is tried again."""
+"""How often and after how long a failing message is retried."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from redrive.topology.backoff import NOTHING, Backoff, Delays, backoff_of
 from redrive.topology.durations import Duration, duration_of
 
 MAX_TTL_MS = 2**32 - 1
-"""The longest TTL of a retry queue, 49 days: as far as one timer of the broker counts. Source:
-Erlang, `erlang:start_timer/3`."""
+"""The longest TTL of a retry queue, 49 days: the limit of a timer in the broker. Source: Erlang,
+`erlang:start_timer/3`."""
 
 ROCKETMQ_LEVELS = "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """The delays of RocketMQ's sixteen retries. Source: RocketMQ 4 and 5, `messageDelayLevel` from its
@@ -32,16 +32,16 @@ def _check_whole(name: str, value: int, least: int) -> None:
 
 @dataclass(frozen=True, slots=True, init=False)
 class ErrorRule:
-    """What a kind of error has instead of the policy's own numbers; None leaves these as they are.
+    """Exceptions to a policy's numbers for one kind of error; None keeps the policy's number.
 
     Args:
-        max_retries: the retries of a message that fails so, counting all that were made of it; 0
-            gives it up at once.
+        max_retries: how many retries a message may have had when it fails with this error, counting
+            all of its retries; 0 sets it aside at once.
         backoff: how long each retry waits: one delay for all of them, a list of delays,
             `Exponential` or `Linear`.
 
     Raises:
-        ConfigurationError: a number is negative or not whole, or the backoff is none.
+        ConfigurationError: a number is negative or not whole, or the backoff is invalid.
     """
 
     max_retries: int | None
@@ -67,28 +67,29 @@ _THE_USUAL = ErrorRule()
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class RetryPolicy:
-    """The budget of a subscription's messages.
+    """The retry policy of a subscription: how often and how long its messages are retried.
 
     A duration is a timedelta, a number of seconds, or a text such as `500ms`, `30s` or `1h30m`.
 
     Args:
         max_retries: retries allowed after the first attempt: a message that always fails is handled
-            `max_retries + 1` times. Where it is not given, as many as `backoff` is a list of, else
-            3.
-        delay: the TTL of the retry queue: how long a message waits before each retry where nothing
-            else says otherwise; whole milliseconds, at most 49 days.
-        max_crashes: how many times a message may take its process down with it before it is set
-            aside without being run again. Quorum queues only: classic queues do not count it.
+            `max_retries + 1` times. By default the length of the list in `backoff`, or 3 without a
+            list.
+        delay: the TTL of the retry queue: how long a message waits before each retry unless
+            something else sets its delay; whole milliseconds, at most 49 days.
+        max_crashes: how many times a message may crash its process before it is set aside without
+            being run again. Quorum queues only: classic queues do not count crashes.
         backoff: delays that differ from retry to retry: a list of them, `Exponential` or `Linear`.
-            What the retry queue, or the broker itself, can't do goes through the delay ladder.
-        errors: rules for kinds of exceptions; those of a class count for what inherits from it, and
-            the most specific one wins. Of an exception group's errors the one that is allowed the
-            fewest retries decides.
-        max_age: a message published longer ago is not tried again. One that was requeued is judged
-            by its retries alone.
+            Delays that neither the retry queue nor the broker itself can provide go through the
+            delay ladder.
+        errors: rules for kinds of exceptions; a rule for a class also applies to its subclasses,
+            and the most specific one wins. In an exception group, the error with the fewest allowed
+            retries decides.
+        max_age: a message published longer ago than this is not retried. A requeued message is
+            judged by its retries alone.
 
     Raises:
-        ConfigurationError: a number is negative or not whole, or a delay is none or too long.
+        ConfigurationError: a number is negative or not whole, or a delay is invalid or too long.
     """
 
     max_retries: int
@@ -124,10 +125,10 @@ class RetryPolicy:
         set_(self, "max_age", age)
 
     def with_delay(self, delay: Duration) -> "RetryPolicy":
-        """The same budget, with this delay before each retry.
+        """Return the same policy with this delay before each retry.
 
         Raises:
-            ConfigurationError: the delay is none, or too long.
+            ConfigurationError: the delay is invalid or too long.
         """
         rules = {kind: ErrorRule(rule.max_retries) for kind, rule in self.errors.items()}
         return RetryPolicy(
@@ -143,12 +144,12 @@ class RetryPolicy:
         errors: Mapping[type[BaseException], ErrorRule] = _NO_RULES,
         max_age: Duration | None = None,
     ) -> Self:
-        """A retry for each of RocketMQ's delay levels, whose n-th waits the n-th delay:
-        `levels("10s 30s 1m")`.
+        """Return a policy with one retry for each of RocketMQ's delay levels in a text such as `10s
+        30s 1m`: the n-th retry waits the n-th delay.
 
         Raises:
-            ConfigurationError: a part of the text can't be read, and the message says which; or
-                another argument is invalid.
+            ConfigurationError: a part of the text can't be read, as the message says; or another
+                argument is invalid.
         """
         return cls(
             backoff=Delays.levels(text), max_crashes=max_crashes, errors=errors, max_age=max_age
@@ -162,7 +163,7 @@ class RetryPolicy:
         errors: Mapping[type[BaseException], ErrorRule] = _NO_RULES,
         max_age: Duration | None = None,
     ) -> Self:
-        """RocketMQ's own default: sixteen retries, from ten seconds to two hours.
+        """Return RocketMQ's own default: sixteen retries, from ten seconds to two hours.
 
         Raises:
             ConfigurationError: an argument is invalid.
@@ -170,22 +171,22 @@ class RetryPolicy:
         return cls.levels(ROCKETMQ_LEVELS, max_crashes=max_crashes, errors=errors, max_age=max_age)
 
     def max_retries_of(self, error: type[BaseException] | None) -> int:
-        """The retries that a message which fails so is allowed."""
+        """Return how many retries a message that fails with this error is allowed."""
         rule = self._rule_of(error).max_retries
         return self.max_retries if rule is None else rule
 
     def delay_of(self, error: type[BaseException] | None, retry: int, chance: float) -> timedelta:
-        """How long the n-th retry, from 1, of a message which fails so waits, with a random number
-        from 0 to 1."""
+        """Return how long the n-th retry of a message that fails with this error waits; `retry`
+        counts from 1, `chance` is a random number from 0 to 1."""
         backoff = self._rule_of(error).backoff or self.backoff
         return self.delay if backoff is None else backoff.delay(retry, chance)
 
     @property
     def span(self) -> tuple[timedelta, timedelta]:
-        """How long after its first failure a message that goes on failing is given up, at least and
-        at most: the waits of all retries, by the rule for errors that have no rule of their own.
-        An outage that lasts longer sets messages aside. What attempts themselves take, and how long
-        a message waits in its queue, comes on top."""
+        """The shortest and the longest time from the first failure of a message that keeps failing
+        until it is set aside: the sum of its delays, for errors without a rule of their own. An
+        outage that lasts longer sets messages aside. The time that attempts take and that a message
+        waits in its queue is not included."""
         return self._waits_of_all(1.0), self._waits_of_all(0.0)
 
     def _waits_of_all(self, chance: float) -> timedelta:
@@ -202,7 +203,7 @@ class RetryPolicy:
         return total
 
     def __str__(self) -> str:
-        """How often and for how long it tries, in words."""
+        """Describe the number of retries and their duration in words."""
         if not self.max_retries:
             return "no retry"
         retries = "1 retry" if self.max_retries == 1 else f"{self.max_retries} retries"
@@ -228,8 +229,8 @@ class RetryPolicy:
 
     @property
     def _waits(self) -> list[tuple[Backoff, int]]:
-        """Each backoff, with the most retries that wait by it: a message may fail in several ways,
-        and the retries of all of them count."""
+        """Each backoff, with the largest number of retries that may use it: a message may fail in
+        several ways, and all of its retries count."""
         own = [] if self.backoff is None else [(self.backoff, most_retries_of(self))]
         return own + [
             (rule.backoff, self.max_retries if rule.max_retries is None else rule.max_retries)
@@ -246,26 +247,26 @@ class RetryPolicy:
 
 
 def most_retries_of(policy: RetryPolicy) -> int:
-    """The most retries that any error is allowed."""
+    """Return the largest number of retries that any error is allowed."""
     if not policy.errors:
         return policy.max_retries
     return max(policy.max_retries, *(rule.max_retries or 0 for rule in policy.errors.values()))
 
 
 def leniency_of(policy: RetryPolicy, error: type[BaseException]) -> tuple[int, bool]:
-    """What orders kinds of errors, the one that decides for several first: fewer retries, then a
+    """Return a key that sorts the error that decides for a group first: the fewest retries, then a
     rule of its own."""
     return policy.max_retries_of(error), policy._rule_of(error) is _THE_USUAL
 
 
 def longest_wait_of(policy: RetryPolicy) -> timedelta:
-    """The longest delay that a retry waits for."""
+    """Return the longest delay of any retry."""
     waits = (backoff.longest(retries) for backoff, retries in policy._waits)
     return max(waits) if policy.backoff is not None else max(policy.delay, *waits, NOTHING)
 
 
 def longest_wait_but(policy: RetryPolicy, usual: Backoff) -> timedelta:
-    """The longest delay of those that are not `usual`; zero where there are no others."""
+    """Return the longest delay other than those of `usual`; zero if there is none."""
     return max(
         (backoff.longest(retries) for backoff, retries in policy._waits if backoff != usual),
         default=NOTHING,
@@ -295,13 +296,13 @@ def _checked_rules(
     for kind, rule in rules.items():
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise ConfigurationError(
-                f"errors has a rule for {kind!r}, which is no exception class",
+                f"errors has a rule for {kind!r}, which is not an exception class",
                 "Give exception classes.",
             )
         if issubclass(kind, BaseExceptionGroup):
             raise ConfigurationError(
                 f"errors has a rule for {kind.__name__}, a group of exceptions, and groups are "
-                "taken apart",
+                "split into their exceptions",
                 "Give rules for the exceptions in it.",
             )
         if not isinstance(rule, ErrorRule):

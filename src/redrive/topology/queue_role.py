@@ -1,4 +1,4 @@
-"""What the queues of a virtual host are for, by their names."""
+"""Find the roles of a virtual host's queues by their names."""
 
 from collections.abc import Collection, Iterator
 from typing import Literal, NamedTuple
@@ -9,14 +9,14 @@ Role = Literal["main", "retry", "failed", "delay", "unrouted", "dead-letter"]
 
 
 class QueueRole(NamedTuple):
-    """What a queue is for.
+    """The role of a queue.
 
     Args:
         queue: its name.
         role: the `main`, `retry` or `failed` queue of a subscription; a level of a `delay` ladder,
-            or what `unrouted` messages of one end in; a `dead-letter` queue that redrive did not
-            make.
-        subscription: the main queue of its subscription; empty for a queue of none.
+            or the queue for a ladder's `unrouted` messages; a `dead-letter` queue that redrive did
+            not create.
+        subscription: the main queue of its subscription; empty if it belongs to none.
     """
 
     queue: str
@@ -25,7 +25,8 @@ class QueueRole(NamedTuple):
 
 
 def of_subscription(queue: str) -> tuple[QueueRole, QueueRole, QueueRole]:
-    """The main, the retry and the failed queue of a subscription, there or not."""
+    """Return the main, the retry and the failed queue of a subscription, whether they exist or
+    not."""
     return (
         QueueRole(queue, "main", queue),
         QueueRole(names.retry_queue(queue), "retry", queue),
@@ -36,7 +37,7 @@ def of_subscription(queue: str) -> tuple[QueueRole, QueueRole, QueueRole]:
 def queue_roles(
     queues: Collection[str], dead_letter_queues: Collection[str] = ()
 ) -> list[QueueRole]:
-    """Those of the queues that have a role."""
+    """Return the roles of those queues that have one."""
     return [
         *(
             one

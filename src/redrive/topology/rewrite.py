@@ -1,7 +1,7 @@
-"""What a message looks like when redrive moves it: set aside, republished, requeued.
+"""Change messages when redrive moves them: set aside, republished, requeued.
 
-Each function takes the message as received and gives the publish that moves it; whatever it does
-not name travels byte for byte.
+Each function takes the message as received and returns the publish that moves it; everything that
+it does not mention travels byte for byte.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,18 +18,18 @@ from redrive.topology.ladder import Ladder
 from redrive.topology.names import ExchangeFamily
 
 OWN_HEADERS_ROOM = 16 * 1024
-"""The bytes that our own headers may take in all."""
+"""Total bytes that redrive's own headers may take."""
 
-_TABLE_LENGTH = 4  # what a first header adds besides itself
+_TABLE_LENGTH = 4  # added once, with the first header
 _MAX_ERROR_TYPE = 255
 _ENOUGH_FOR_AN_ERROR = 64
 _COUNTED = frozenset({headers.X_DEATH, headers.RETRIES})
 SPENT = headers.ABOUT_THE_FAILURE | {headers.X_DEATH}
-"""What a requeue takes off: with it goes the budget that was used up."""
+"""Headers that a requeue removes, and with them the used-up retry budget."""
 
 MOST_REDRIVES = 5
-"""How often a message is requeued without being forced: one that fails each time is not helped by
-a sixth."""
+"""How often a message is requeued without being forced: if it failed each time, a sixth requeue
+does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Publish:
     """A message to be published, mandatory and confirmed.
 
     Args:
-        exchange: where to; empty for the default exchange.
-        routing_key: with which key.
+        exchange: the target exchange; empty for the default exchange.
+        routing_key: its routing key.
         properties: the message's properties.
         body: its body.
-        complete: whether what must be said of it found room in its headers.
+        complete: whether all essential information fitted into its headers.
     """
 
     exchange: str
@@ -53,10 +53,10 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """What a handler's failure was, as texts.
+    """A handler's failure as texts.
 
     Args:
-        type: the exception's class, qualified where it is not a built-in.
+        type: the exception's class, qualified unless it is a built-in.
         message: its text.
         traceback: its traceback, the innermost frame last.
     """
@@ -68,12 +68,12 @@ class ErrorReport:
 
 @dataclass(frozen=True, slots=True)
 class MoveContext:
-    """What a move needs to be told, since it looks at no clock, dice or socket.
+    """What a move needs to know from outside, since it uses no clock, random numbers or socket.
 
     Args:
         now: the time, aware.
-        failure_id: a new UUID, for what is set aside; else it may be empty.
-        host: where this process runs.
+        failure_id: a new UUID for a message that is set aside; may be empty otherwise.
+        host: the name of the host on which this process runs.
         frame_max: the largest frame of the connection, in bytes; 0 for no limit.
     """
 
@@ -84,13 +84,13 @@ class MoveContext:
 
 
 def fresh(properties: Properties, values: Mapping[str, FieldValue], routing_key: str) -> Properties:
-    """The properties of a first publish: with the user's headers, but those that mean something to
-    a broker, and its routing key."""
+    """Return the properties of a first publish: with the user's headers, except those with a
+    meaning to a broker, and with its routing key."""
     if properties.expiration is not None:
         raise ConfigurationError(
-            "the message has an expiration, which would delete it unseen or leave it stuck on its "
-            "way through retries",
-            "Leave it out, and have the handler look at the message's timestamp.",
+            "the message has an expiration, which would delete it unnoticed or leave it stuck on "
+            "its way through retries",
+            "Leave it out, and let the handler check the message's timestamp.",
         )
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise ConfigurationError(
@@ -117,10 +117,10 @@ def give_up(
     retries: int,
     circumstances: MoveContext,
 ) -> Publish:
-    """The publish that sets a message aside in the failed queue, with everything needed to
+    """Return the publish that sets a message aside in the failed queue, with everything needed to
     understand it.
 
-    Where the user's own headers leave little room the traceback goes first, then the error's
+    If the user's own headers leave little room, the traceback is dropped first, then the error's
     message, then the rest; failure id and error type stay unless nothing fits at all.
     """
     first_failed_at = _first_failed_at(delivery, circumstances.now)
@@ -153,8 +153,8 @@ def give_up(
 def republish(
     delivery: Delivery, exchanges: ExchangeFamily, *, retries: int, counts_on: bool, frame_max: int
 ) -> Publish:
-    """The publish that sends a message to its retry queue, whose way back adds one to what the
-    headers count."""
+    """Return the publish that sends a message to its retry queue; when it comes back from there,
+    the retry counts."""
     own: dict[str, FieldValue] = {} if counts_on else {headers.RETRIES: retries}
     properties = _travelling(
         delivery.properties, drop=_forged(delivery) if counts_on else _COUNTED | _forged(delivery)
@@ -178,8 +178,8 @@ def postpone(
     delay: timedelta,
     circumstances: MoveContext,
 ) -> Publish:
-    """The publish that sends a message to its n-th retry, from 1, by the delay ladder, whose queues
-    count for nothing."""
+    """Return the publish that sends a message to its n-th retry, from 1, through the delay ladder,
+    whose queues don't count as retries."""
     properties = _travelling(delivery.properties, drop=_COUNTED | _forged(delivery))
     room = _Room(properties, circumstances.frame_max)
     room.takes_each(
@@ -203,8 +203,8 @@ def relocate(
     crashes: int = 0,
     frame_max: int,
 ) -> Publish:
-    """The publish that takes a message of the main or the retry queue to the queue `destination`,
-    in which it can wait for its own; or to the end of its own."""
+    """Return the publish that moves a message of the main or the retry queue to the queue
+    `destination`, which may stand in for its own queue or be its own queue."""
     properties = _travelling(
         delivery.properties, drop=_COUNTED | {headers.CRASHES} | _forged(delivery)
     )
@@ -235,8 +235,8 @@ def relocate(
 
 
 def relocate_failed(delivery: Delivery, destination: str, *, frame_max: int) -> Publish:
-    """The publish that takes a message of the failed queue to the queue `destination`, with all
-    that is said of its failure."""
+    """Return the publish that moves a message of the failed queue to the queue `destination`, with
+    all information about its failure."""
     properties = _travelling(delivery.properties, drop=frozenset())
     room = _Room(properties, frame_max)
     room.takes_each(
@@ -249,16 +249,16 @@ def relocate_failed(delivery: Delivery, destination: str, *, frame_max: int) -> 
 
 
 def pass_on(delivery: Delivery, destination: str) -> Publish:
-    """The publish that takes a message, which was relocated before, to the queue `destination`: its
-    headers say all that is needed."""
+    """Return the publish that moves a message that was relocated before to the queue `destination`:
+    its headers already contain all that is needed."""
     return Publish(
         "", destination, _travelling(delivery.properties, drop=frozenset()), delivery.body
     )
 
 
 def requeue(delivery: Delivery, *, job: str, frame_max: int) -> Publish:
-    """The publish that requeues a failed message to the queue that it failed in, with a fresh retry
-    budget.
+    """Return the publish that requeues a failed message to the queue that it failed in, with a
+    fresh retry budget.
 
     It goes through the default exchange, so that no other queue gets a copy.
     """
@@ -278,7 +278,7 @@ def requeue(delivery: Delivery, *, job: str, frame_max: int) -> Publish:
 
 
 def restore(delivery: Delivery, exchanges: ExchangeFamily, *, frame_max: int) -> Publish:
-    """The publish that sets a failed message aside again as it was, from a copy of it."""
+    """Return the publish that sets a failed message aside again as it was, from a copy of it."""
     room = _Room(_travelling(delivery.properties, drop=frozenset()), frame_max)
     room.takes_each(_left_behind(delivery.properties))
     place = (
@@ -290,23 +290,23 @@ def restore(delivery: Delivery, exchanges: ExchangeFamily, *, frame_max: int) ->
 
 
 def iso(moment: datetime) -> str:
-    """The moment as ISO 8601 in UTC, to the millisecond."""
+    """Return the moment as ISO 8601 in UTC, to the millisecond."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _travelling(properties: Properties, drop: frozenset[str]) -> Properties:
-    """The properties without what can't or must not travel."""
+    """Return the properties without those that can't or must not travel."""
     table = properties.headers.without(lambda name: name in drop or headers.stays_behind(name))
     return properties._replace(headers=table, expiration=None, user_id=None)
 
 
 def _forged(delivery: Delivery) -> frozenset[str]:
-    """The headers that only redrive writes, where their publisher has made them up."""
+    """Return the headers that only redrive writes, if the publisher has forged them."""
     return frozenset() if delivery.notes_are_ours else headers.NOTES
 
 
 def _left_behind(properties: Properties) -> dict[str, FieldValue]:
-    """What a person may want to know of the properties that could not travel."""
+    """Return headers that tell people about the properties that could not travel."""
     kept: dict[str, FieldValue] = {}
     if properties.expiration is not None:
         kept[headers.ORIG_EXPIRATION] = properties.expiration
@@ -338,13 +338,14 @@ def _original_exchange(delivery: Delivery) -> str:
 
 
 class _Room:
-    """Adds headers to properties as long as they fit the frame and our own budget."""
+    """A builder that adds headers to properties while they fit the frame and redrive's own
+    limit."""
 
     def __init__(self, properties: Properties, frame_max: int) -> None:
         free = content_header_room(frame_max) - len(properties.encode())
         if free < 0:
-            # What the broker itself added made it too large for a frame: without that it can at
-            # least travel.
+            # The broker's own additions made it too large for a frame: without them it can at least
+            # travel.
             properties = properties._replace(
                 headers=properties.headers.without(headers.X_DEATH.__eq__)
             )
@@ -354,7 +355,7 @@ class _Room:
         self._left = min(OWN_HEADERS_ROOM, free - _TABLE_LENGTH)
 
     def takes(self, values: Mapping[str, FieldValue]) -> bool:
-        """Adds all of `values`, or none where they don't fit."""
+        """Add all of `values`, or none if they don't fit."""
         fields = [(name, encode_value(value)) for name, value in values.items()]
         cost = sum([1 + len(name) + len(raw) for name, raw in fields])
         if cost > self._left:
@@ -364,33 +365,33 @@ class _Room:
         return True
 
     def takes_each(self, values: Mapping[str, FieldValue]) -> None:
-        """Adds those of `values` that fit, the first ones first."""
+        """Add those of `values` that fit, in order."""
         for name, value in values.items():
             self.takes({name: value})
 
     def takes_text(self, name: str, value: str, shorten: Callable[[bytes, int], str]) -> None:
-        """Adds as much of a text as fits."""
+        """Add as much of a text as fits."""
         left = self._left - len(name) - 6
         if value and left >= min(_ENOUGH_FOR_AN_ERROR, len(value)):
             self.takes({name: shorten(value.encode("utf-8", "replace"), left)})
 
     def filled(self) -> Properties:
-        """The properties with all that was taken."""
+        """Return the properties with everything that was added."""
         if not self._fields:
             return self._properties
         return self._properties._replace(headers=self._properties.headers.with_fields(self._fields))
 
 
 def _shorten_end(encoded: bytes, limit: int) -> str:
-    """At most `limit` bytes of a text, cut at its end."""
+    """Return at most `limit` bytes of a text, cut at its end."""
     if len(encoded) <= limit:
         return encoded.decode()
     return encoded[: max(0, limit - 3)].decode("utf-8", "ignore") + "…"
 
 
 def _shorten_middle(encoded: bytes, limit: int) -> str:
-    """At most `limit` bytes of a text, cut in its middle: of a traceback the beginning and the end
-    tell most."""
+    """Return at most `limit` bytes of a text, cut in its middle: the beginning and the end of a
+    traceback tell most."""
     if len(encoded) <= limit:
         return encoded.decode()
     mark = f"\n  … {len(encoded)} bytes, shortened …\n"

@@ -1,8 +1,8 @@
 """Tags: what a publisher puts on a message, and which of them a subscription wants.
 
-The broker filters: a headers exchange stands between the main exchange and the queue, and has one
-binding for each way to satisfy the expression, its disjunctive normal form. A tag is a header of
-its own, because a headers exchange compares whole values.
+The broker filters: a headers exchange between the main exchange and the queue has one binding for
+each way to satisfy the expression, its disjunctive normal form. Each tag is a header of its own,
+because a headers exchange compares whole values.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ Term = frozenset[str]
 
 
 def headers_of(tags: Iterable[str]) -> dict[str, bool]:
-    """The headers of a message with these tags."""
+    """Return the headers of a message with these tags."""
     if isinstance(tags, str):
         raise ConfigurationError(f"tags is the string {tags!r}", f"Give a set: {{{tags!r}}}.")
     return {HEADER + _checked(tag): True for tag in sorted(tags, key=str)}
@@ -35,7 +35,7 @@ def headers_of(tags: Iterable[str]) -> dict[str, bool]:
 def _checked(tag: str) -> str:
     if not isinstance(tag, str) or not _WHOLE_TAG.fullmatch(tag) or len(tag) > _MAX_TAG:
         raise ConfigurationError(
-            f"the tag {tag!r:.60} can't be",
+            f"the tag {tag!r:.60} is invalid",
             f"Begin with a letter or digit, then use these and _ . : @ / -, at most {_MAX_TAG}.",
         )
     return tag
@@ -43,7 +43,7 @@ def _checked(tag: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TagFilter:
-    """Which tags a subscription wants: `vip || eu`, `vip && (eu || us)`.
+    """The tags that a subscription wants: `vip || eu`, `vip && (eu || us)`.
 
     Args:
         expression: tags, `||`, `&&` and brackets.
@@ -55,14 +55,14 @@ class TagFilter:
         if len(self.terms) > MAX_TERMS:
             raise ConfigurationError(
                 f"the tags {self.expression!r:.60} can be satisfied in {len(self.terms)} ways; "
-                f"{MAX_TERMS} are the most",
-                "Ask for less, or give the messages a tag of their own for it.",
+                f"the limit is {MAX_TERMS}",
+                "Simplify the expression, or give these messages a tag of their own.",
             )
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The ways to satisfy it: each is a set of tags that must all be there. None holds another,
-        which would make it needless."""
+        """The ways to satisfy the expression, each a set of tags that a message must all have. None
+        contains another one, which would be redundant."""
         found = set(_Reader(self.expression).read())
         return tuple(
             sorted((term for term in found if not any(other < term for other in found)), key=sorted)
@@ -70,12 +70,12 @@ class TagFilter:
 
     @property
     def fingerprint(self) -> str:
-        """Eight characters that are the same for expressions that mean the same."""
+        """Eight characters that are the same for equivalent expressions."""
         return hashlib.sha256(repr([sorted(term) for term in self.terms]).encode()).hexdigest()[:8]
 
 
 class _Reader:
-    """Reads an expression into its terms, by recursive descent."""
+    """A recursive-descent parser of an expression into its terms."""
 
     def __init__(self, expression: str) -> None:
         if not isinstance(expression, str):
@@ -89,7 +89,7 @@ class _Reader:
     def read(self) -> Sequence[Term]:
         terms = self._any()
         if self._next() is not None:
-            raise self._problem("ends too late: a bracket or an operator is missing")
+            raise self._problem("has text after its end: a bracket or an operator is missing")
         return terms
 
     def _any(self) -> list[Term]:
@@ -115,7 +115,7 @@ class _Reader:
         token = self._next()
         if token is not None and (token.startswith("!") or token in _NEGATIONS):
             raise self._problem(
-                "needs a negation, which a broker's bindings can't express; take it in the "
+                "needs a negation, which a broker's bindings can't express; filter in the "
                 "handler, with where="
             )
         if token is None or not _WHOLE_TAG.fullmatch(token):
@@ -155,11 +155,10 @@ def _begin(token: re.Match[str]) -> int:
 
 
 def _some(terms: list[Term], expression: str) -> list[Term]:
-    """The terms without doubles; an expression that explodes is refused before it fills the
-    memory."""
+    """Remove duplicate terms, and refuse an expression with too many before it fills the memory."""
     terms = list(dict.fromkeys(terms))
     if len(terms) > MAX_TERMS * MAX_TERMS:
         raise ConfigurationError(
-            f"the tags {expression!r:.60} can be satisfied in too many ways", "Ask for less."
+            f"the tags {expression!r:.60} can be satisfied in too many ways", "Simplify it."
         )
     return terms

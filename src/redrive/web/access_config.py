@@ -1,4 +1,4 @@
-"""From where a console is reached, and how people come in."""
+"""Where a console is reachable, and how people sign in to it."""
 
 import re
 from collections.abc import Iterable
@@ -22,28 +22,28 @@ _OWN_HEADERS = frozenset({"host", "cookie", "origin", "content-type", "content-l
 
 
 class Login(StrEnum):
-    """How people come in."""
+    """How people sign in."""
 
     LINK = "link"
-    """By a link that was printed, once."""
+    """With a one-time link that the console prints."""
     BROKER = "broker"
-    """With a user and a password of RabbitMQ's."""
+    """With a RabbitMQ user name and password."""
     PROXY = "proxy"
-    """A proxy says in a header who it is."""
+    """Through a proxy that names the user in a header."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessConfig:
-    """From where a console is reached, and how people come in.
+    """Where a console is reachable, and how people sign in to it.
 
     Args:
-        login: how people come in.
-        certfile: the certificate of the console's own TLS; None for none.
-        keyfile: its key; None where it is in the same file.
-        trusted_proxies: the addresses whose requests say by `X-Forwarded-…` whom they are of.
-        trust_header: the header in which these say who somebody is; empty for none.
-        hosts: further names that a `Host` header may say, with a port or without.
-        idle_time: after how long without a request a session ends.
+        login: how people sign in.
+        certfile: the certificate for the console's own TLS; None for no TLS.
+        keyfile: its private key; None if the key is in `certfile`.
+        trusted_proxies: the addresses whose `X-Forwarded-…` headers are trusted.
+        trust_header: the header in which these proxies name the user; empty for none.
+        hosts: further names to accept in a `Host` header, with or without a port.
+        idle_time: how long a session lasts without a request.
     """
 
     login: Login = Login.LINK
@@ -57,44 +57,44 @@ class AccessConfig:
     def __post_init__(self) -> None:
         if bool(self.trust_header) != (self.login is Login.PROXY):
             raise ConfigurationError(
-                "a header says who somebody is, and people come in another way",
-                "Give either --trust-header or --login broker.",
+                "a header names the user, but the login is a different one",
+                "Use either --trust-header or --login broker.",
             )
         if self.trust_header and not self.trusted_proxies:
             raise ConfigurationError(
-                f"anybody could say in {self.trust_header} who they are",
-                "Name the proxy whose word counts: --trusted-proxy 127.0.0.1.",
+                f"anybody could set {self.trust_header} and pose as another user",
+                "Name the proxy to trust: --trusted-proxy 127.0.0.1.",
             )
         if self.keyfile is not None and self.certfile is None:
-            raise ConfigurationError("there is a key without a certificate", "Give --certfile too.")
+            raise ConfigurationError("--keyfile needs a certificate", "Give --certfile too.")
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the console has TLS of its own."""
+        """Whether the console has its own TLS."""
         return self.certfile is not None
 
     def is_proxy(self, address: str) -> bool:
-        """Whether the word of whoever sends from an address counts."""
+        """Return whether an address belongs to a trusted proxy."""
         try:
             found = ip_address(address)
-        except ValueError:  # a socket of the file system has none
+        except ValueError:  # a Unix socket has no address
             return False
         mapped = getattr(found, "ipv4_mapped", None)
         return any((mapped or found) in network for network in self.trusted_proxies)
 
     @property
     def is_local(self) -> bool:
-        """Whether those who come in are surely on this machine, wherever the console listens."""
+        """Whether all users are on this machine, wherever the console listens."""
         return self.login is Login.LINK and not self.trusted_proxies
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where a console listens.
+    """The address that a console listens on.
 
     Args:
         host: an address of this machine.
-        port: the port; 0 for any that is free.
+        port: the port; 0 for any free port.
     """
 
     host: str
@@ -102,12 +102,12 @@ class ListenAddress:
 
     @classmethod
     def of(cls, text: str, access: AccessConfig | None = None) -> Self:
-        """The place in a text such as `127.0.0.1:8015`, `[::1]:8015` or `localhost:0`."""
+        """Parse an address such as `127.0.0.1:8015`, `[::1]:8015` or `localhost:0`."""
         host, separator, port = text.rpartition(":")
         is_bracketed = host.startswith("[") and host.endswith("]")
         host = host[1:-1] if is_bracketed else host
         if not separator or not port.isdecimal() or int(port) > 65535 or not port.isascii():
-            raise ConfigurationError(f"{text!r} is no host and port to listen at", _EXAMPLE)
+            raise ConfigurationError(f"{text!r} is not a host and port to listen on", _EXAMPLE)
         place = cls(host, int(port))
         if not place.is_loopback:
             _check_reached_by_others(text, host, access or AccessConfig())
@@ -115,12 +115,12 @@ class ListenAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether the address is reachable from this machine only."""
         return self.host in _LOOPBACK
 
     def allowed_hosts(self, port: int, access: AccessConfig) -> frozenset[str]:
-        """What a `Host` header may say: the names with a port that a browser asks for it by, and
-        those that were named."""
+        """Return the accepted `Host` headers: the configured names, and the address that the
+        console listens on, with its port."""
         own = ("127.0.0.1", "localhost", "[::1]") if self.is_loopback else (_bracketed(self.host),)
         named = [
             name
@@ -131,65 +131,65 @@ class ListenAddress:
         return frozenset([*named, *(() if anywhere else (f"{host}:{port}" for host in own))])
 
     def address(self, port: int, access: AccessConfig | None = None) -> str:
-        """Where a browser finds it."""
+        """Return the URL for a browser."""
         scheme = "https" if access is not None and access.is_encrypted else "http"
         return f"{scheme}://{_bracketed(self.host)}:{port}"
 
 
 def _check_reached_by_others(text: str, host: str, access: AccessConfig) -> None:
     if not host:
-        raise ConfigurationError(f"{text!r} is no host and port to listen at", _EXAMPLE)
+        raise ConfigurationError(f"{text!r} is not a host and port to listen on", _EXAMPLE)
     if access.login is Login.LINK:
         raise ConfigurationError(
-            f"the console would be reached at {text!r} by others, and has no login",
-            "Have people log in (--login broker), or listen on the loopback, 127.0.0.1 or [::1], "
-            "and reach it by ssh -L.",
+            f"{text!r} is reachable from other machines, and the console has no login",
+            "Add a login (--login broker), or listen on the loopback, 127.0.0.1 or [::1], "
+            "and forward the port with ssh -L.",
         )
     if not access.is_encrypted and not access.trusted_proxies:
         raise ConfigurationError(
-            f"passwords and sessions would pass to {text!r} unencrypted",
-            "Give --certfile and --keyfile, or name the proxy in front that has TLS: "
+            f"passwords and sessions would travel to {text!r} unencrypted",
+            "Give --certfile and --keyfile, or name the proxy that terminates TLS: "
             "--trusted-proxy ADDRESS.",
         )
     if host in _ANYWHERE and not access.hosts:
         raise ConfigurationError(
-            f"{text!r} is every address of this machine, and none of them is a name to answer to",
-            "Say by which name people ask for it: --host console.example.",
+            f"{text!r} is every address of this machine, so a host name is needed",
+            "Name the host that people open: --host console.example.",
         )
 
 
 def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
-    """The networks in texts such as `10.0.0.7` or `10.0.0.0/8`."""
+    """Parse networks such as `10.0.0.7` or `10.0.0.0/8`."""
     found = []
     for text in texts:
         try:
             found.append(ip_network(text, strict=False))
         except ValueError as error:
             raise ConfigurationError(
-                f"{text!r} is no address of a proxy", "Give one such as 10.0.0.7 or 10.0.0.0/24."
+                f"{text!r} is not a proxy address", "Give one such as 10.0.0.7 or 10.0.0.0/24."
             ) from error
     return tuple(found)
 
 
 def header_named(text: str) -> str:
-    """The name of a header, in lower case."""
+    """Return a header's name in lower case, after checking that it can name a user."""
     name = text.lower()
     is_own = name in _OWN_HEADERS or name.startswith(("x-forwarded-", "sec-"))
     if not _HEADER.fullmatch(name) or (is_own and name != "x-forwarded-user"):
         raise ConfigurationError(
-            f"{text!r} is no header that says who somebody is",
-            "Give one such as X-Forwarded-User, which the proxy sets, whatever came to it.",
+            f"{text!r} is not a header that can name a user",
+            "Give one such as X-Forwarded-User, which the proxy must always overwrite.",
         )
     return name
 
 
 def hosts_named(texts: Iterable[str]) -> tuple[str, ...]:
-    """The names that a console is asked for by, in lower case."""
+    """Return host names in lower case, after checking them."""
     found = tuple(text.lower() for text in texts)
     for host in found:
         if not _HOST.fullmatch(host):
             raise ConfigurationError(
-                f"{host!r} is no name of a host",
+                f"{host!r} is not a host name",
                 "Give one such as console.example or console.example:8443.",
             )
     return found

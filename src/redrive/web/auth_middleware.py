@@ -1,4 +1,4 @@
-"""What every request passes before a page sees it, and what every answer says to the browser."""
+"""Checks on every request before a page sees it, and security headers on every response."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ from redrive.web.sessions import Sessions, User
 
 
 class LoginLink(Generic[User]):
-    """A link that lets in one browser."""
+    """A link that lets one browser in, once."""
 
     def __init__(self, sessions: Sessions[User], session_user: User) -> None:
         self._lock = threading.Lock()
@@ -31,14 +31,14 @@ class LoginLink(Generic[User]):
         self._session_user = session_user
 
     def new_link(self) -> str:
-        """The token of a new link, which takes the place of the former one."""
+        """Return the token of a new link, which replaces the previous one."""
         token = secrets.token_urlsafe(32)
         with self._lock:
             self._link = _digest(token)
         return token
 
     def exchange(self, token: str) -> str | None:
-        """A session for the token of the link; None where it is another, or was used before."""
+        """Exchange a link's token for a session; return None if it is wrong or used."""
         with self._lock:
             if self._link is None or not secrets.compare_digest(self._link, _digest(token)):
                 return None
@@ -55,17 +55,17 @@ _LONGEST_NAME = 255
 
 
 class UntrustedHeader(Exception):
-    """What was said can't be believed; the text says why."""
+    """A header that can't be trusted; the message says why."""
 
 
 def believed(scope: Scope, access: AccessConfig) -> tuple[Scope, str]:
-    """The request as it came to the proxy, and who the proxy says it is of; empty where nobody says
-    that. What somebody else than a trusted proxy says is not believed."""
+    """Return the request as the proxy received it, and the user that the proxy names, or an empty
+    string if it names none. Only trusted proxies are believed."""
     headers = Headers(scope=scope)
     peer = str((scope.get("client") or ("", 0))[0])
     if not access.is_proxy(peer):
         if access.trust_header and access.trust_header in headers:
-            raise UntrustedHeader("who you are is believed only of the proxy in front")
+            raise UntrustedHeader("only the proxy may name the user")
         return scope, ""
     seen = dict(scope)
     scheme = _one(headers, "x-forwarded-proto")
@@ -82,7 +82,7 @@ def believed(scope: Scope, access: AccessConfig) -> tuple[Scope, str]:
 
 
 def _client(headers: Headers, access: AccessConfig) -> str:
-    """Whom the last proxy that is trusted has seen: what stands before that may be made up."""
+    """Return the last address that is not a trusted proxy: anything before it may be forged."""
     said = [
         address.strip()
         for line in headers.getlist("x-forwarded-for")
@@ -97,29 +97,29 @@ def _client(headers: Headers, access: AccessConfig) -> str:
 def _user(headers: Headers, access: AccessConfig) -> str:
     if not access.trust_header:
         return ""
-    # A header holds bytes; whoever puts a name with letters of other alphabets in one sends UTF-8.
+    # Headers are bytes; proxies encode names outside ASCII as UTF-8.
     raw = _one(headers, access.trust_header)
     try:
         name = raw.encode("latin-1").decode("utf-8").strip()
     except UnicodeError as error:
-        raise UntrustedHeader(f"{access.trust_header} is no text") from error
+        raise UntrustedHeader(f"{access.trust_header} is not valid text") from error
     if not name.isprintable() or len(name) > _LONGEST_NAME:
-        raise UntrustedHeader(f"{access.trust_header} is no name")
+        raise UntrustedHeader(f"{access.trust_header} is not a user name")
     return name
 
 
 def _one(headers: Headers, name: str) -> str:
-    """A header that may be there once; empty where it is not."""
+    """Return a header that may occur once; empty if it is absent."""
     found = headers.getlist(name)
     if len(found) > 1:
-        raise UntrustedHeader(f"{name} came {len(found)} times")
+        raise UntrustedHeader(f"{name} was sent {len(found)} times")
     return found[0].strip() if found else ""
 
 
 ENTRY, LOGIN, LOGOUT = "/open", "/login", "/logout"
 PROBES = frozenset({"/healthz", "/readyz"})
-SESSION_USER, SESSION = "redrive.guest", "redrive.session"
-"""What the gate notes of a request for the console: who has sent it, and the session's token."""
+SESSION_USER, SESSION = "redrive.session_user", "redrive.session"
+"""Keys of the ASGI scope: the user who sent the request, and the session's token."""
 _PROBE_SECONDS = 5.0
 _STATIC = "/static/"
 _READS = frozenset({"GET", "HEAD"})
@@ -137,13 +137,12 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""The content security policy: nothing but the console's own files, and no script that makes
-markup."""
+"""The content security policy: only the console's own files, and no scripts that create markup."""
 _HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # With `no-referrer` a browser would say `Origin: null` of the console's own forms.
+    # With `no-referrer`, a browser sends `Origin: null` for the console's own forms.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -156,11 +155,11 @@ _ONLY_ENCRYPTED = {"strict-transport-security": "max-age=31536000"}
 
 
 class Refusal(NamedTuple):
-    """Why a request is not answered.
+    """Why a request is refused.
 
     Args:
-        status: the status of HTTP.
-        problem: what was found.
+        status: the HTTP status.
+        problem: what is wrong.
         remedy: what to do about it.
     """
 
@@ -171,15 +170,15 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuthConfig:
-    """By what people come in.
+    """How requests are authenticated.
 
     Args:
-        access: how, and from where.
-        hosts: what a `Host` header may say. A page of a stranger's whose name was made to stand for
-            this machine says another.
-        sessions: the sessions of those who were let in.
-        session_users: those whom a proxy has let in.
-        cookie: the name of the session's cookie.
+        access: how people sign in, and from where.
+        hosts: the accepted `Host` headers. This stops DNS rebinding: a foreign page whose name
+            resolves to this machine sends another host.
+        sessions: the sessions of signed-in users.
+        session_users: the signed-in users, including those that a proxy names.
+        cookie: the name of the session cookie.
     """
 
     access: AccessConfig
@@ -190,8 +189,8 @@ class AuthConfig:
 
 
 class AuthMiddleware:
-    """Lets requests through to an application that come from somebody who was let in, by a name of
-    the console's, and from its own pages."""
+    """ASGI middleware that lets only requests through which come from a signed-in user, name an
+    accepted host and, if they change something, come from the console's own pages."""
 
     def __init__(
         self,
@@ -222,13 +221,13 @@ class AuthMiddleware:
             seen, user = believed(scope, self._auth.access)
             app = self._app_for(seen, path, user)
         except UntrustedHeader as error:
-            remedy = "Come by the proxy, and have it set this header itself."
+            remedy = "Use the proxy, and configure it to set this header itself."
             seen, app = scope, self._refused(Refusal(403, str(error), remedy))
         await app(seen, receive, self._guarded(seen, send))
 
     def _guarded(self, scope: Scope, send: Send) -> Send:
-        """Sends answers with what the browser may not do in them. An answer that goes on and on
-        ends with the session."""
+        """Add the security headers to a response, and end a streaming response when its session
+        ends."""
         token, has_ended = scope.get(SESSION), False
 
         async def guarded(message: Message) -> None:
@@ -248,14 +247,14 @@ class AuthMiddleware:
         return guarded
 
     async def _probed(self, scope: Scope, path: str) -> Response:
-        """What whoever watches over the process is told: nothing but whether it is well. They ask
-        by an address, and have no session."""
+        """Answer a health probe. Probes use an IP address as the host and have no session, so they
+        learn nothing else."""
         if scope["method"] not in _READS:
             return PlainTextResponse("", 405, _HEADERS)
         if path == "/readyz" and not self._is_ready():
             return PlainTextResponse("ending", 503, _HEADERS)
         try:
-            # Where pages are made: if all threads are taken, nobody gets any.
+            # Pages are rendered in this thread pool: if it is exhausted, no page is served.
             await asyncio.wait_for(run_in_threadpool(lambda: None), _PROBE_SECONDS)
         except TimeoutError:
             return PlainTextResponse("busy", 503, _HEADERS)
@@ -292,36 +291,36 @@ class AuthMiddleware:
     def _session_user(
         self, scope: Scope, headers: Headers, token: str | None, user: str
     ) -> SessionUser | None:
-        """Who has sent a request; None for a stranger."""
+        """Return who sent a request; None if they are not signed in."""
         if self._auth.access.login is Login.PROXY:
             return self._auth.session_users.named(user) if user else None
-        # A page that asks by itself does not keep a session alive of which everybody has left.
+        # Polling by an open page must not keep a session alive after its user has left.
         is_used = scope["method"] == "POST" or _is_navigation(headers)
         return self._auth.sessions.session_user(token, is_used=is_used)
 
     def _unacceptable(self, scope: Scope, headers: Headers) -> Refusal | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self._auth.hosts:
-            named = in_one_line(", ".join(hosts)) or "no name"
+            named = in_one_line(", ".join(hosts)) or "a request without a host"
             return Refusal(
                 421,
                 f"this console does not answer to {named}",
                 (
-                    "Open the address that redrive web has printed, or start it with --host "
+                    "Open the address that redrive web printed, or start it with --host "
                     "and this name."
                 ),
             )
         if scope["method"] not in (*_READS, "POST"):
             return Refusal(
                 405,
-                f"{scope['method']} is not understood",
-                "Use the pages.",
+                f"{scope['method']} is not supported",
+                "Use the console's pages.",
             )
         if scope["method"] == "POST" and not _is_of_own_page(scope, headers):
             return Refusal(
                 403,
-                "this was sent by another site's page, or by none",
-                "Do it on the console's own page.",
+                "this request did not come from the console's own page",
+                "Repeat it on the console's own page.",
             )
         return None
 
@@ -330,35 +329,37 @@ class AuthMiddleware:
             case Login.LINK:
                 return Refusal(
                     403,
-                    "this browser was not let in",
+                    "this browser is not signed in",
                     (
-                        "Open the link that redrive web has printed. It lets in one browser: "
-                        "start redrive web again for another one."
+                        "Open the link that redrive web printed. It works for one browser: "
+                        "restart redrive web for another one."
                     ),
                 )
             case Login.BROKER:
-                return Refusal(401, "nobody is logged in, or no longer", "Log in again.")
+                return Refusal(401, "you are not logged in, or your session has ended", "Log in.")
             case Login.PROXY:
                 return Refusal(
                     403,
-                    "nobody says who you are",
-                    "Come by the proxy that you log in to.",
+                    "the proxy did not name a user",
+                    "Log in through the proxy.",
                 )
 
 
 def _is_this_machine(scope: Scope) -> bool:
-    """Whether a browser asks for this machine by the name that all its services have."""
+    """Return whether a request names this machine by a loopback host, which other local services
+    share."""
     host = Headers(scope=scope).get("host", "").rpartition(":")[0]
     return host in ("localhost", "127.0.0.1", "[::1]")
 
 
 def _is_navigation(headers: Headers) -> bool:
-    """Whether a browser shows what comes, and not a script; so, too, where it does not say."""
+    """Return whether a browser navigates to the page, as opposed to a script's request; True if the
+    browser does not say."""
     return headers.get("sec-fetch-mode", "navigate") == "navigate"
 
 
 def _is_of_own_page(scope: Scope, headers: Headers) -> bool:
-    """Whether a request was sent by a page of the console's, as the browser vouches for it."""
+    """Return whether the browser vouches that one of the console's own pages sent the request."""
     site = headers.getlist("sec-fetch-site")
     if site:
         return site == ["same-origin"]
@@ -366,7 +367,7 @@ def _is_of_own_page(scope: Scope, headers: Headers) -> bool:
 
 
 def session_of(headers: Headers, name: str) -> str | None:
-    """The token of the session that a request has."""
+    """Return the session token from a request's cookies."""
     cookies: SimpleCookie = SimpleCookie()
     for line in headers.getlist("cookie"):
         try:

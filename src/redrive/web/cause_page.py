@@ -1,4 +1,4 @@
-"""The page of a cause: why its messages are one, what they go by, and which they are."""
+"""The page of a cause: why its messages are grouped, their common values, and the messages."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ from redrive.web.page_request import PageRequest, QueuePlace
 
 
 def jobs_of(records: Iterable[JobRecord], group_ids: set[str]) -> Iterator[JobRecord]:
-    """Those jobs that have meant messages of a cause, as far as the journal says it."""
+    """Yield the jobs whose plan or order names one of these groups."""
     return (record for record in records if _groups_in(record) & group_ids)
 
 
 def _groups_in(record: JobRecord) -> set[str]:
-    """The group ids that a job's plan or order names in full."""
+    """Return the group ids that a job's plan or order names in full."""
     found: set[str] = set()
     causes = record.plan.get("causes")
     for cause in causes if isinstance(causes, list) else ():
@@ -63,9 +63,9 @@ class ShownFacet:
     """A facet as a page shows it.
 
     Args:
-        name: what is counted by.
-        values: the most frequent values, each with the filter that means them too.
-        more: how many further values there are.
+        name: the column, header or path that is counted.
+        values: the most frequent values, each with the current filter narrowed to it.
+        more: how many more values there are.
         problem: why it can't be counted; empty otherwise.
     """
 
@@ -76,7 +76,7 @@ class ShownFacet:
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """A cause of a queue's messages, and these, page by page."""
+    """Show a cause and a page of its messages."""
     place, where = request.place, where_of(request)
     filter_, book = context.filter_of(request), context.journal_cache.book
     number = request.number("page", 1, least=1, most=_MOST_PAGES)
@@ -133,7 +133,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def _say_command(cause: Cause, said: CauseStatus) -> str:
-    """The command that says of a cause what is said of it, to be changed."""
+    """Return the command that sets a cause's state and note, filled in with the current ones."""
     state = CauseState.FIXED if said.fixed_in else said.state
     return say_command(cause.group_id, state.value, said.fixed_in, said.note)
 
@@ -141,13 +141,13 @@ def _say_command(cause: Cause, said: CauseStatus) -> str:
 def _group(
     context: ConsoleContext, place: QueuePlace, filter_: Filter, book: CauseNotes
 ) -> tuple[Group, int, Look]:
-    """The group that is meant, and how many messages the filter means."""
+    """Return the requested group, the number of messages that match the filter, and the look."""
     groups, look = context.looks.answer(place, CausesOf(filter_, book))
     largest = groups.largest_first
     if not largest:
         raise NothingFound(
-            f"no message of {place.name!r} is of this cause any more\n"
-            "The page of the queue shows those that are there."
+            f"{place.name!r} has no more messages with this cause\n"
+            "The page of the queue shows its current causes."
         )
     return largest[0], groups.total, look
 
@@ -160,7 +160,7 @@ def _example(context: ConsoleContext, place: QueuePlace, group: Group) -> Failed
 def _facets(
     context: ConsoleContext, request: PageRequest, filter_: Filter, where: str
 ) -> list[ShownFacet]:
-    """What the messages go by: always two columns, and what was asked for besides."""
+    """Count messages by two fixed columns, and by the one that the request names."""
     names = dict.fromkeys([*([request.text("by")] if request.text("by") else []), *_ALWAYS])
     return [_facet(context, request, name, filter_, where) for name in names]
 
@@ -181,14 +181,14 @@ def _facet(
 
 
 def _reads_body(context: ConsoleContext, name: str) -> bool:
-    """Whether a facet shows what this console hides."""
+    """Return whether a facet shows bodies, which this console hides."""
     return context.settings.hide_bodies and (name.startswith("$") or name == "body_text")
 
 
 def _elsewhere(
     context: ConsoleContext, request: PageRequest, cause: Cause
 ) -> list[tuple[QueuePlace, int, str]]:
-    """The other queues that are known to have messages of the same cause: how many each, and the
+    """Return the other queues known to have messages of the same cause, with their number and the
     address of the cause there."""
     found: list[tuple[QueuePlace, int, str]] = []
     try:
@@ -205,7 +205,7 @@ def _elsewhere(
             count, _ = context.looks.ask(
                 line.place, lambda look: book.count_of(look, cause.group_id)
             )
-        except RedriveError:  # nobody has looked there
+        except RedriveError:  # no look at that queue is kept
             continue
         if count:
             asks = {**line.place.asks, "group": cause.group_id}
@@ -214,7 +214,7 @@ def _elsewhere(
 
 
 def _others(context: ConsoleContext, place: QueuePlace, cause: Cause) -> list[Cause]:
-    """The other causes of the queue, which this one may be merged into."""
+    """Return the queue's other causes, which this one can be merged into."""
     groups, _ = context.looks.answer(place, CausesOf(Filter(), context.journal_cache.book))
     own = context.journal_cache.book.members(cause.group_id)
     keys = (group.key for group in groups.largest_first[:_A_PAGE])
@@ -222,7 +222,7 @@ def _others(context: ConsoleContext, place: QueuePlace, cause: Cause) -> list[Ca
 
 
 def _jobs(context: ConsoleContext, book: CauseNotes, cause: Cause) -> list[JobRecord]:
-    """The jobs so far that this user may see."""
+    """Return the cause's jobs that this user may see."""
     found = jobs_of(context.journal_cache.known.jobs, book.members(cause.group_id))
     return list(islice(filter(context.may_see, found), _MOST_JOBS))
 

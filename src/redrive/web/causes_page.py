@@ -1,4 +1,4 @@
-"""The page of a queue: what its messages have failed for."""
+"""The page of a queue: the causes of its failed messages."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _MOST_HOSTS = 3
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The causes of a queue, of those of its messages that a filter means."""
+    """Show the causes of the queue's messages that match the filter."""
     place, where = request.place, where_of(request)
     filter_, book = Filter(where or None), context.journal_cache.book
     groups, look = _groups(context, place, filter_, book)
@@ -57,14 +57,14 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def look(context: ConsoleContext, request: PageRequest) -> Response:
-    """Looks at the queue, and shows the page that this was asked on."""
+    """Start a look at the queue, and return to the page that requested it."""
     context.looks.look_again(request.place)
     back = local_path(request.text("back"))
     return RedirectResponse(f"{request.root}{back}", 303)
 
 
 def look_progress(context: ConsoleContext, request: PageRequest) -> Response:
-    """How far the look at a queue is, for the script of a page."""
+    """Return the progress of the look at a queue, for the page's script."""
     under_way = context.looks.look_under_way(request.place)
     if under_way is None:
         return JSONResponse({"ended": True})
@@ -91,17 +91,17 @@ def _groups(
 
 
 def _is_shown(standing: CauseStatus, wanted: str) -> bool:
-    """Whether a cause is shown: one that is muted only where that is asked for."""
+    """Return whether a cause is shown; muted ones only on request."""
     return standing.state == wanted if wanted else standing.state is not CauseState.MUTED
 
 
 def _states_of(standings: Iterable[CauseStatus]) -> list[tuple[str, int]]:
-    """The states that there are, and how many causes are in each."""
+    """Return the states that occur, with the number of causes in each."""
     counts = Counter(one.state for one in standings)
     return [(state.value, counts[state]) for state in CauseState if counts[state]]
 
 
 def _trips(context: ConsoleContext, place: QueuePlace, filter_: Filter) -> dict[str, CauseHistory]:
-    """What the messages of each cause have behind them, by its group id."""
+    """Return the history of each cause's messages, by group id."""
     trips, _ = context.looks.answer(place, TripsOf(filter_))
     return trips

@@ -1,4 +1,4 @@
-"""The command lines that do what a page does, to be copied."""
+"""The command lines that do the same as a page, for people to copy."""
 
 import shlex
 from collections.abc import Iterable
@@ -9,42 +9,42 @@ from redrive.web.page_request import QueuePlace
 
 
 def groups_command(place: QueuePlace, filter_: Filter) -> str:
-    """What lists the causes of a queue."""
+    """Return the command that lists the causes of a queue."""
     return _joined("failed", "groups", *_source(place), *_where(filter_))
 
 
 def list_command(place: QueuePlace, filter_: Filter) -> str:
-    """What lists messages."""
+    """Return the command that lists messages."""
     return _joined("failed", "list", *_source(place), *_filter(filter_))
 
 
 def all_groups_command() -> str:
-    """What lists the causes of all queues."""
+    """Return the command that lists the causes of all queues."""
     return _joined("failed", "groups")
 
 
 def snapshot_command(place: QueuePlace, path: str) -> str:
-    """What copies the messages of a queue into a file."""
+    """Return the command that copies the messages of a queue to a file."""
     return _joined("failed", "snapshot", *_source(place), "-o", path)
 
 
 def rights_command() -> str:
-    """What says which rights somebody who acts has, and lacks."""
+    """Return the command that checks an operator's rights."""
     return _joined("doctor", "--role", "operator")
 
 
 def show_command(place: QueuePlace, id_: str) -> str:
-    """What shows a message."""
+    """Return the command that shows a message."""
     return _joined("failed", "show", *_source(place), id_)
 
 
 def query_command(place: QueuePlace, sql: str) -> str:
-    """What asks a query."""
+    """Return the command that runs a query."""
     return _joined("failed", "query", *_source(place), sql)
 
 
 def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
-    """What carries out an order; its patch, if it has one, is in the file `patch.json`."""
+    """Return the command for an order; its patch, if any, is in the file `patch.json`."""
     guards = order.guards
     words = [*_source(place), *_filter(order.filter)]
     words += [] if order.limit is None else ["--limit", str(order.limit)]
@@ -64,30 +64,30 @@ def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
 
 
 def restore_command(path: str) -> str:
-    """What restores a file of messages."""
+    """Return the command that restores messages from a file."""
     return _joined("failed", "restore", path)
 
 
 def expire_command(place: QueuePlace, older_than: str, folder: str, reason: str) -> str:
-    """What moves old messages of a queue into a file in a folder."""
+    """Return the command that moves old messages of a queue into a file in a folder."""
     words = ["--older-than", older_than, "-o", f"{folder}/expired.parquet", "--reason", reason]
     return _joined("failed", "expire", *_source(place), *words)
 
 
 def discard_command(place: QueuePlace, filter_: Filter, reason: str) -> str:
-    """What moves messages to a file."""
+    """Return the command that moves messages to a file."""
     words = [*_source(place), *_filter(filter_), "-o", "discarded.jsonl", "--reason", reason]
     return _joined("failed", "discard", *words)
 
 
 def edit_command(place: QueuePlace, id_: str, reason: str) -> str:
-    """What edits the body of one message, and requeues it so."""
+    """Return the command that edits one message's body and requeues the message."""
     words = ["--id", id_, "--edit", *(["--reason", reason] if reason else [])]
     return _joined("failed", "requeue", *_source(place), *words)
 
 
 def say_command(group: str, state: str, fixed_in: str, note: str) -> str:
-    """What says how far people are with a cause."""
+    """Return the command that sets a cause's state and note."""
     words = ["--state", state]
     words += ["--fixed-in", fixed_in] if fixed_in else []
     words += ["--note", note] if note else []
@@ -95,37 +95,37 @@ def say_command(group: str, state: str, fixed_in: str, note: str) -> str:
 
 
 def merge_command(group: str) -> str:
-    """What makes a cause the same as another one, whose group is to be put in."""
+    """Return the command that merges a cause into another; `GROUP` is a placeholder."""
     return _joined("causes", "merge", group, "GROUP")
 
 
 def undo_command() -> str:
-    """What takes back what was said of a cause; its id is to be put in."""
+    """Return the command that undoes a note on a cause; `REMARK` is a placeholder."""
     return _joined("causes", "undo", "REMARK")
 
 
 def job_command(id_: str) -> str:
-    """What shows a job, and asks what became of its messages."""
+    """Return the command that shows a job and checks the results of its messages."""
     return _joined("jobs", "show", id_)
 
 
 def resume_command(id_: str) -> str:
-    """What takes up a job again."""
+    """Return the command that resumes a job."""
     return _joined("jobs", "resume", id_)
 
 
 def approve_command(id_: str) -> str:
-    """What approves a job that somebody else has asked for."""
+    """Return the command that approves somebody else's job."""
     return _joined("jobs", "approve", id_)
 
 
 def stop_command(id_: str) -> str:
-    """What stops a job that runs, wherever that is."""
+    """Return the command that stops a running job, wherever it runs."""
     return _joined("jobs", "stop", id_)
 
 
 def decline_command(id_: str) -> str:
-    """What declines a job that waits for approval."""
+    """Return the command that declines a job that is waiting for approval."""
     return _joined("jobs", "decline", id_)
 
 

@@ -1,4 +1,4 @@
-"""The console: an ASGI application over a broker's failed queues."""
+"""The console: an ASGI application for a broker's failed queues."""
 
 import asyncio
 import secrets
@@ -71,7 +71,7 @@ _FORGOTTEN_EVERY = 30.0
 _MOST_OF_A_FORM = 256 * 1024
 _GLANCE_SECONDS = 0.2
 _LONGEST_FORM = 30.0
-"""Seconds that a browser has to send one."""
+"""Seconds that a browser has to send a form."""
 _READING: dict[str, Page] = {
     "/": overview_page.show,
     "/causes": causes_page.show,
@@ -115,21 +115,20 @@ _ACTING: dict[str, Page] = {
 
 
 class Console:
-    """The console of a broker: an ASGI application."""
+    """The console of a broker, an ASGI application."""
 
     def __init__(
         self, settings: ConsoleSettings, hosts: frozenset[str], *, is_local: bool = False
     ) -> None:
         self.context = ConsoleContext.of(settings)
         access = settings.access
-        # Whoever has the link has started the console, which ends their session with it.
+        # The link is for the person who started the console; their session ends with it.
         has_link = access.login is Login.LINK
         self.sessions: Sessions[SessionUser] = Sessions(None if has_link else access.idle_time)
         self.session_users = SessionUsers(settings, self.context)
         self.login_link = LoginLink(self.sessions, self.session_users.own)
-        # Cookies do not tell ports apart: two consoles on one host must not end each other's
-        # sessions.
-        # With TLS, no other host and no page without it can plant one of this name. Source:
+        # Cookies ignore ports: two consoles on one host must not overwrite each other's sessions.
+        # With TLS, the prefix stops other hosts and unencrypted pages from planting one. Source:
         # https://developer.mozilla.org/docs/Web/HTTP/Headers/Set-Cookie#cookie_prefixes
         prefix = "__Host-" if access.is_encrypted else ""
         self.cookie = f"{prefix}redrive-{secrets.token_hex(4)}"
@@ -145,7 +144,7 @@ class Console:
         self._ending = threading.Event()
         if access.login is Login.BROKER:
             threading.Thread(
-                target=self._forget_the_gone, name="redrive-guests", daemon=True
+                target=self._forget_users_without_session, name="redrive-users", daemon=True
             ).start()
         router = Starlette(
             routes=[
@@ -160,8 +159,7 @@ class Console:
             exception_handlers={404: self._nothing_there, 405: self._nothing_there},
         )
         self.routes = [route for route in router.routes if isinstance(route, Route)]
-        """What may be asked for, as the router has it; the files that everybody may have are not
-        among it."""
+        """The routes of the router, without the static files, which are public."""
         self._app = AuthMiddleware(
             router,
             auth=self.auth,
@@ -173,19 +171,19 @@ class Console:
         await self._app(scope, receive, send)
 
     def new_link(self) -> str:
-        """The path of a link that lets in one browser, once."""
+        """Return the path of a link that lets one browser in, once."""
         return f"{ENTRY}?token={self.login_link.new_link()}"
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
-        """Ends what runs, cleanly."""
+        """Stop everything that is running, cleanly."""
         self._is_closed = True
         self._ending.set()
         for context in self.session_users.contexts():
             context.close(on_wait)
         self.context.looks.questions.close()
 
-    def _forget_the_gone(self) -> None:
-        """Forgets, now and then, whose sessions have all ended, and their passwords."""
+    def _forget_users_without_session(self) -> None:
+        """Drop users without live sessions, and their passwords, every 30 s."""
         while not self._ending.wait(_FORGOTTEN_EVERY):
             self.session_users.forget_all_but(self.sessions.session_users())
 
@@ -207,8 +205,8 @@ class Console:
             return _refused(
                 Refusal(
                     403,
-                    "this link was used before, or is none",
-                    "Start redrive web again for a new one.",
+                    "this link is wrong or was already used",
+                    "Restart redrive web for a new one.",
                 )
             )
         answer = RedirectResponse(f"{request.scope.get('root_path', '')}/", 303)
@@ -238,7 +236,7 @@ class Console:
                     page_request = PageRequest(await _form(request), root)
                 except ConfigurationError as error:
                     return self._failed(session_user.context, page_request, error)
-            # What asks a broker or a database waits: the event loop does not.
+            # Pages block on the broker or a database, so they run in a thread.
             gone = threading.Event()
             READER_IS_GONE.set(gone)
             waiting = asyncio.create_task(_heed_hang_up(request, gone))
@@ -268,14 +266,14 @@ class Console:
             return self._unseen(context, page_request)
         except RedriveError as error:
             if context.rights.is_refused and context.settings.access.login is Login.BROKER:
-                # The user is gone, or has another password by now.
+                # The user was deleted, or the password was changed.
                 self.sessions.end_all(session_user)
                 self.session_users.forget(session_user)
                 return RedirectResponse(page_request.link(LOGIN), 303)
             return self._failed(context, page_request, error)
 
     def _unseen(self, context: ConsoleContext, page_request: PageRequest) -> Response:
-        """What is shown where no look is kept that would answer."""
+        """Return the page for a queue without a kept look that can answer."""
         place = page_request.place
         return context.page(
             "unseen",
@@ -294,17 +292,17 @@ class Console:
     ) -> Response:
         problem, _, remedy = str(error).partition("\n")
         values: dict[str, object] = {"problem": problem, "remedy": remedy}
-        return context.page("problem", page_request, "A problem", values, _status_of(error))
+        return context.page("problem", page_request, "Problem", values, _status_of(error))
 
     async def _nothing_there(self, request: Request, _: Exception) -> Response:
         page_request = PageRequest({}, str(request.scope.get("root_path", "")))
         problem, remedy = (
             "there is no such page",
-            "The overview has links to all.",
+            "Start from the overview.",
         )
         error = NothingFound(f"{problem}\n{remedy}")
         session_user: SessionUser | None = request.scope.get(SESSION_USER)
-        if session_user is None:  # of the files that everybody may have, there is no such one
+        if session_user is None:  # a static file that does not exist
             return _refused(Refusal(404, "there is no such page", "Log in first."))
         return await run_in_threadpool(self._failed, session_user.context, page_request, error)
 
@@ -326,14 +324,14 @@ def _refused(refusal: Refusal) -> Response:
 
 
 async def _heed_hang_up(request: Request, gone: threading.Event) -> None:
-    """Sets the event once whoever has sent a request, which was read to its end, hangs up."""
+    """Set the event once the client hangs up; its request must have been read to the end."""
     while not await request.is_disconnected():
         await asyncio.sleep(_GLANCE_SECONDS)
     gone.set()
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form."""
+    """Return the fields of a submitted form."""
     body = b""
     try:
         async with asyncio.timeout(_LONGEST_FORM):
@@ -344,15 +342,15 @@ async def _form(request: Request) -> dict[str, str]:
                         "the form is too large", "Use the command line for this."
                     )
     except TimeoutError as error:
-        raise ConfigurationError("the form came too slowly", "Send it again.") from error
+        raise ConfigurationError("the form took too long to arrive", "Send it again.") from error
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if body and kind != "application/x-www-form-urlencoded":
-        raise ConfigurationError(f"a form was expected, not {kind!r}", "Use the pages.")
+        raise ConfigurationError(f"expected a form, not {kind!r}", "Use the console's pages.")
     return _values(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 
 def _values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Values by their names; several groups are one value, with commas between them."""
+    """Return values by name; several groups are joined with commas."""
     found: dict[str, str] = {}
     for name, value in pairs:
         found[name] = f"{found[name]},{value}" if name == "group" and name in found else value

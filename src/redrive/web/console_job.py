@@ -1,4 +1,4 @@
-"""A job that a console's worker runs, as its pages and the worker speak of it."""
+"""A job that a console's worker runs, and the messages between the console and the worker."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _MOST_NOTICES = 20
 
 
 class TaskKind(StrEnum):
-    """What a worker is told to do with a job."""
+    """What a worker should do with a job."""
 
     BEGIN = "begin"
     RESUME = "resume"
@@ -22,21 +22,21 @@ class TaskKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a worker is told.
+    """An instruction for a worker.
 
     Args:
         kind: what to do.
         id: the job's id.
-        url: the broker's address, with credentials: it goes through a pipe, and nowhere else.
-        queue: the queue, as people call it.
-        literal: whether the queue of this very name is meant.
+        url: the broker's address, with credentials: it is passed through a pipe only.
+        queue: the queue's name, as users know it.
+        literal: whether `queue` is the exact name of the failed queue.
         family: the exchange family, as JSON values.
-        management_url: where the management API is; None for the usual place.
-        journal: the local file of the journal; None for the usual one.
-        order: what to do, as JSON values; empty where the journal has it.
-        reason: why.
-        digest: that of the journal's order, as whoever has it go on has seen it.
-        operator: whom the console serves, where a proxy says it; empty for nobody.
+        management_url: the address of the management API; None for the default.
+        journal: the local journal file; None for the default.
+        order: the order, as JSON values; empty if it is in the journal.
+        reason: the reason for the job.
+        digest: the digest of the journal's order that the user saw when resuming or approving.
+        operator: the user that a proxy names; empty if none does.
     """
 
     kind: TaskKind
@@ -58,33 +58,33 @@ class Task:
         return QueuePlace(self.queue, self.literal)
 
     def encode(self) -> bytes:
-        """It as a line."""
+        """Return the task as a line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Self:
-        """What `encode` has made."""
+        """Parse a line written by `encode`."""
         values = json.loads(line)
         return cls(**{**values, "kind": TaskKind(values["kind"])})
 
 
 @dataclass(slots=True)
 class ConsoleJob:
-    """A job that a console's worker runs, or has run.
+    """A job that a console's worker runs or has run.
 
     Args:
-        id: its id.
+        id: the job's id.
         place: the queue.
-        planned: how many it is to send, as far as that is known.
+        planned: how many messages it should send; None until that is known.
         sent: how many it has sent in this run.
-        looked_at: how many messages it has looked at.
-        rate: how many it has sent a second, of late.
+        looked_at: how many messages it has read.
+        rate: its recent rate, in messages per second.
         succeeded: how many of this run are known to have succeeded at once.
-        retrying: how many are known to be retried.
+        retrying: how many are known to be retrying.
         failed_again: how many are known to have failed again.
-        causes: for what they did: the group, the cause in words, and how many.
-        notices: what people may want to know, the last ones.
-        problem: why it could not go on; empty otherwise.
+        causes: why they failed again: group id, description and count of each cause.
+        notices: the latest notices for the user.
+        problem: why it could not continue; empty otherwise.
         has_ended: whether this run is over.
     """
 
@@ -103,16 +103,16 @@ class ConsoleJob:
     has_ended: bool = False
 
     def tell(self, notice: str) -> None:
-        """Keeps what people may want to know."""
+        """Add a notice for the user."""
         self.notices = [*self.notices, notice][-_MOST_NOTICES:]
 
     def encode(self) -> bytes:
-        """How it stands, as a line."""
+        """Return the state as a line of JSON."""
         values = {name: getattr(self, name) for name in self.__slots__ if name != "place"}
         return json.dumps(values).encode() + b"\n"
 
     def take(self, told: Mapping[str, object]) -> None:
-        """Takes over how it stands."""
+        """Update the state from decoded values."""
         for name in self.__slots__:
             if name in told:
                 setattr(self, name, told[name])

@@ -1,4 +1,4 @@
-"""Serves a console at a port of this machine."""
+"""Serve a console on a port of this machine."""
 
 import contextlib
 import errno
@@ -16,11 +16,11 @@ from redrive.web.timeout_protocol import TimeoutProtocol
 
 _MOST_CONNECTIONS = 500
 _LEAVES = 2
-"""Seconds that a browser has to take an answer when the console ends."""
+"""Seconds that browsers have to receive their responses when the console stops."""
 
 
 class ConsoleServer:
-    """A console at a port."""
+    """A console on a port."""
 
     def __init__(
         self, settings: ConsoleSettings, listening: socket.socket, place: ListenAddress
@@ -39,12 +39,12 @@ class ConsoleServer:
                 access_log=False,
                 lifespan="off",
                 server_header=False,
-                # The gate knows whose word counts.
+                # AuthMiddleware decides which proxies to trust.
                 proxy_headers=False,
                 ssl_certfile=access.certfile,
                 ssl_keyfile=access.keyfile,
                 http=TimeoutProtocol,
-                # What is open beyond that is refused: a crowd that waits takes no memory.
+                # Connections beyond this limit are refused, so idle ones can't exhaust memory.
                 limit_concurrency=_MOST_CONNECTIONS,
                 timeout_graceful_shutdown=_LEAVES,
             )
@@ -52,25 +52,25 @@ class ConsoleServer:
 
     @property
     def is_up(self) -> bool:
-        """Whether it answers."""
+        """Whether the server accepts requests."""
         return self._server.started
 
     def new_link(self) -> str:
-        """The address that lets in one browser, once."""
+        """Return the address that lets one browser in, once."""
         return f"{self.address}{self.console.new_link()}"
 
     def run(self) -> None:
-        """Serves until `stop` is called, or Ctrl-C."""
+        """Serve until `stop` is called or Ctrl-C is pressed."""
         self._server.run(sockets=[self._listening])
 
     def stop(self) -> None:
-        """Has `run` return."""
+        """Make `run` return."""
         self._server.should_exit = True
 
 
 @contextlib.contextmanager
 def opened_server(settings: ConsoleSettings, place: ListenAddress) -> Iterator[ConsoleServer]:
-    """A console that has its port, for as long as the block."""
+    """Bind a console to its port for the duration of the block."""
     _check_certificate(settings.access)
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as listening:
@@ -81,9 +81,9 @@ def opened_server(settings: ConsoleSettings, place: ListenAddress) -> Iterator[C
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             raise ConfigurationError(
-                f"the console can't listen at {place.host}:{place.port}: "
-                f"{'the port is taken' if taken else error.strerror or error}",
-                "Give another port: --listen 127.0.0.1:0 takes any that is free.",
+                f"the console can't listen on {place.host}:{place.port}: "
+                f"{'the port is in use' if taken else error.strerror or error}",
+                "Choose another port: --listen 127.0.0.1:0 picks any free one.",
             ) from error
         yield ConsoleServer(settings, listening, place)
 
@@ -93,7 +93,7 @@ def _check_certificate(access: AccessConfig) -> None:
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-            # With a function, OpenSSL does not ask on the terminal for a key's passphrase.
+            # A callback stops OpenSSL from asking for a passphrase on the terminal.
             access.certfile,
             access.keyfile,
             password=lambda: b"",
@@ -102,5 +102,5 @@ def _check_certificate(access: AccessConfig) -> None:
         raise ConfigurationError(
             f"the certificate {str(access.certfile)!r} can't be used: "
             f"{getattr(error, 'reason', None) or getattr(error, 'strerror', None) or error}",
-            "Give a certificate in PEM and its key, without a passphrase: --certfile, --keyfile.",
+            "Give a PEM certificate and its key without a passphrase: --certfile, --keyfile.",
         ) from error

@@ -1,4 +1,4 @@
-"""What a console is told when it starts."""
+"""The settings of a console."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from redrive.web.tracker_link import TrackerLink
 
 
 class Permit(StrEnum):
-    """What people may do besides reading."""
+    """What users may do besides reading."""
 
     REQUEUE = "requeue"
     EDIT = "edit"
@@ -27,20 +27,22 @@ class Permit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """What a console is told when it starts.
+    """The settings of a console.
 
     Args:
-        url: the broker's address, with the user that acts.
+        url: the broker's address, with the user to act as.
         family: the exchange family of the subscriptions.
-        management_url: where the management API is; None for the broker's host and the usual port.
-        permits: what may be done; none for reading alone.
-        hide_bodies: whether no body is shown, asked for, given for download or kept on the disk.
-        mask: what is hidden in bodies; None for nothing.
-        journal: the local file of the journal; None for the one in the user's state directory.
-        trackers: where the team keeps track of what is wrong.
-        store: the folder of copies; None for one in the user's state directory.
-        access: who may come in, and from where.
-        operator: who acts, where a proxy says it; empty for this process's user.
+        management_url: the address of the management API; None for the broker's host and the
+            default port.
+        permits: what users may do; empty for reading only.
+        hide_bodies: whether bodies are hidden: none is shown, queried, downloaded or stored on
+            disk.
+        mask: what to mask in bodies; None for nothing.
+        journal: the local journal file; None for the one in the user's state directory.
+        trackers: the issue trackers to link causes to.
+        store: the folder for copies; None for one in the user's state directory.
+        access: who may sign in, and from where.
+        operator: the user that a proxy names; empty for this process's user.
     """
 
     url: str = field(repr=False)
@@ -56,7 +58,7 @@ class ConsoleSettings:
     operator: str = ""
 
     def allows(self, act: OperatorAct) -> bool:
-        """Whether the console does this, if the broker lets the user."""
+        """Return whether the console permits an act, provided the broker does too."""
         match act:
             case OperatorAct.LOOK:
                 return True
@@ -72,17 +74,17 @@ class ConsoleSettings:
                 assert_never(act)
 
     def check_allowed(self, act: OperatorAct) -> None:
-        """Checks that the console does this."""
+        """Check that the console permits an act."""
         if self.allows(act):
             return
         if not self.permits:
             raise ConfigurationError(
-                "this console only reads",
+                "this console is read-only",
                 f"Start it with --allow {act.value}, or copy the command.",
             )
         allowed = ",".join(sorted({*self.permits, act.value}))
         raise ConfigurationError(
-            f"this console does not {act.value}",
+            f"this console does not allow {act.value}",
             f"Start it with --allow {allowed}, or copy the command.",
         )
 
@@ -93,43 +95,43 @@ class ConsoleSettings:
 
     @property
     def may_edit(self) -> bool:
-        """Whether bodies may be changed on their way."""
+        """Whether bodies may be changed when messages are requeued."""
         return self.may_requeue and Permit.EDIT in self.permits
 
     @property
     def may_note(self) -> bool:
-        """Whether something may be said of causes."""
+        """Whether notes on causes may be added."""
         return Permit.NOTE in self.permits
 
     @property
     def may_store(self) -> bool:
-        """Whether messages may be copied to files, and restored from them."""
+        """Whether messages may be copied to files and restored from them."""
         return Permit.STORE in self.permits
 
     @property
     def store_folder(self) -> Path:
-        """The folder of copies."""
+        """The folder for copies."""
         return self.store or default_path().with_name("store")
 
     @property
     def may_discard(self) -> bool:
-        """Whether messages may be moved out of their queue into a file."""
+        """Whether messages may be moved from their queue to a file."""
         return Permit.DISCARD in self.permits
 
 
 def permits_of(words: Iterable[str]) -> frozenset[Permit]:
-    """What is permitted by words with commas between them."""
+    """Parse permits, given as comma-separated words."""
     named = [part.strip() for word in words for part in word.split(",") if part.strip()]
     known = {permit.value: permit for permit in Permit}
     for name in named:
         if name not in known:
             raise ConfigurationError(
-                f"{name!r} can't be allowed", f"Give some of {', '.join(known)}."
+                f"{name!r} is not a permit", f"Choose from {', '.join(known)}."
             )
     permits = frozenset(known[name] for name in named)
     if Permit.EDIT in permits and Permit.REQUEUE not in permits:
         raise ConfigurationError(
-            "edit is allowed, and requeue is not: an edited message is requeued",
+            "edit needs requeue: an edited message is requeued",
             "Allow both: --allow requeue,edit.",
         )
     return permits

@@ -1,4 +1,4 @@
-"""What the pages of a console work with."""
+"""The services that a console's pages use."""
 
 import contextlib
 import threading
@@ -38,15 +38,15 @@ from redrive.web.store import Store
 
 _FRESH = 0.25
 _OF_ITS_COST = 2.0
-"""How many times as long as it takes an answer serves whoever asks meanwhile."""
+"""An answer is reused for this many times as long as it took to compute."""
 
 
 class _SharedAnswer(NamedTuple):
-    """An answer, and until when it serves.
+    """An answer, and how long it is valid.
 
     Args:
         values: the answer.
-        until: by the monotonic clock.
+        until: when it expires, by the monotonic clock.
     """
 
     values: dict[str, object]
@@ -54,7 +54,7 @@ class _SharedAnswer(NamedTuple):
 
 
 class SharedAnswers:
-    """Answers that all tabs share: each is made once, however many ask."""
+    """Answers shared by all open pages: each is computed once, however many pages request it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +62,7 @@ class SharedAnswers:
         self._told: dict[object, _SharedAnswer] = {}
 
     def answer(self, name: object, make: Callable[[], dict[str, object]]) -> dict[str, object]:
-        """The answer of this name; made anew where the last one is too old."""
+        """Return the answer with this name, computing it if the last one has expired."""
         with self._lock:
             making = self._made.setdefault(name, threading.Lock())
         with making:
@@ -78,20 +78,20 @@ class SharedAnswers:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleContext:
-    """What the pages of a console work with.
+    """The services that a console's pages use, for one user.
 
     Args:
-        settings: what the console was told.
-        queue_states: what the queues hold.
-        looks: what earlier looks tell of them.
+        settings: the console's settings.
+        queue_states: the current contents of the queues.
+        looks: the results of earlier looks.
         worker: runs jobs.
-        journal_cache: what the journal tells of causes and jobs.
-        health: what the doctor finds.
+        journal_cache: the causes and jobs from the journal.
+        health: the doctor's findings.
         store: copies of failed messages.
-        live: what the broker tells of them just now.
-        answers: what tabs that follow them are told.
-        rights: what the broker lets the user do.
-        session_user: who works at it; empty for who has come by the link.
+        live: live updates from the broker.
+        answers: answers for pages that poll for updates.
+        rights: the user's rights at the broker.
+        session_user: the user's name; empty for the one who signed in with the link.
     """
 
     settings: ConsoleSettings
@@ -110,7 +110,7 @@ class ConsoleContext:
     def of(
         cls, settings: ConsoleSettings, session_user: str = "", questions: Questions | None = None
     ) -> "ConsoleContext":
-        """A desk for a broker."""
+        """Create the context for a user."""
         rights = OperatorRights(settings.url, settings.family)
 
         def check(place: QueuePlace) -> None:
@@ -134,17 +134,17 @@ class ConsoleContext:
 
     @property
     def has_login(self) -> bool:
-        """Whether each who works here is a user of the broker's, with rights of their own."""
+        """Whether each user logs in to the broker, with rights of their own."""
         return self.settings.access.login is Login.BROKER
 
     def filter_of(self, request: PageRequest) -> Filter:
-        """Which messages a page is asked for, as the team has said what causes are."""
+        """Return a page's filter, with the team's merged causes resolved."""
         where = where_of(request)
         return self.journal_cache.book.resolved(replace(request.filter, where=where or None))
 
     def may(self, act: OperatorAct, place: QueuePlace) -> bool:
-        """Whether an act on a queue is allowed here, and the broker grants the user what it needs.
-        What the broker does not say is not offered."""
+        """Return whether the console permits an act on a queue and the broker grants the user the
+        rights for it; False if the broker can't be asked."""
         if act is not OperatorAct.LOOK and not self.settings.allows(act):
             return False
         try:
@@ -155,7 +155,7 @@ class ConsoleContext:
             return False
 
     def why_not(self, order: Order, place: QueuePlace) -> str:
-        """Say why an order can't be carried out here; empty where it can."""
+        """Return why an order can't be carried out here; empty if it can."""
         try:
             self.check_order(order, place)
         except RedriveError as error:
@@ -163,8 +163,8 @@ class ConsoleContext:
         return ""
 
     def ask_rights(self, places: Iterable[QueuePlace]) -> None:
-        """Finds out together what the user may look at: one by one, it would take a connection for
-        each queue."""
+        """Check which queues the user may read, all at once: separate checks would each need a
+        connection."""
         if not self.has_login:
             return
         rights = [
@@ -174,51 +174,51 @@ class ConsoleContext:
                 OperatorAct.LOOK, place.name, self.settings.family, literal=place.literal
             )
         ]
-        with contextlib.suppress(BrokerUnavailable):  # each page says so of what it shows
+        with contextlib.suppress(BrokerUnavailable):  # pages report it when they need a right
             self.rights.has(rights)
 
     def check_look(self, place: QueuePlace) -> None:
-        """Checks that what is known of a queue is for this user."""
+        """Check that the user may see the contents of a queue."""
         if not _may_look(self.settings, self.rights, place):
             raise not_permitted(OperatorAct.LOOK, place, self.rights)
 
     def check(self, act: OperatorAct, place: QueuePlace) -> None:
-        """Checks that an act on a queue may be done."""
+        """Check that the user may act on a queue."""
         if act is not OperatorAct.LOOK:
             self.settings.check_allowed(act)
         if self.rights.missing(act, place.name, literal=place.literal):
             raise not_permitted(act, place, self.rights)
 
     def check_order(self, order: Order, place: QueuePlace) -> None:
-        """Check that an order may be carried out here, whoever has written it down and however it
-        is begun."""
+        """Check that an order may be carried out here, whoever wrote it and however it is
+        started."""
         if order.function is not None:
             raise ConfigurationError(
                 (
-                    f"this order changes bodies by the function {in_one_line(order.function)}, "
-                    "and a console runs none"
+                    f"this order changes bodies with the function {in_one_line(order.function)}, "
+                    "and the console does not run functions"
                 ),
                 "Use redrive jobs on a machine that has the function.",
             )
         self.check(OperatorAct.EDIT if order.changes_bodies else OperatorAct.REQUEUE, place)
         if order.changes_bodies and self.settings.hide_bodies:
             raise ConfigurationError(
-                "this order changes bodies, and this console hides them",
+                "this order changes bodies, which this console hides",
                 "Use redrive jobs, or a console without --hide-bodies.",
             )
         if order.edits and self.settings.mask is not None:
             raise ConfigurationError(
-                "this order has whole bodies in it, and this console masks parts of them",
+                "this order contains whole bodies, and this console masks parts of them",
                 "Use redrive jobs, or a console without --mask.",
             )
         if self.settings.mask is not None:
-            # Whoever has written it down: what it means would tell what is hidden.
+            # Whoever wrote it: the messages that match would reveal masked values.
             check_filter(order.filter)
             if order.patch is not None:
                 check_patch(self.settings.mask, order.patch)
 
     def check_remark(self) -> None:
-        """Checks that the user may say something of causes, which all then see."""
+        """Check that the user may add notes to causes, which the whole team sees."""
         if not self.has_login:
             return
         rights = rights_to_remark()
@@ -230,27 +230,27 @@ class ConsoleContext:
         if missing:
             raise PermissionDenied(
                 (
-                    f"the user {self.rights.user!r} may not say anything of causes: the "
+                    f"the user {self.rights.user!r} may not add notes to causes: the "
                     "broker does not grant it"
                 ),
-                f"Have it granted, as to whoever requeues: {', '.join(map(str, missing))}.",
+                f"Grant the rights that a requeue needs: {', '.join(map(str, missing))}.",
             )
 
     @property
     def is_busy(self) -> bool:
-        """Whether something that was begun here goes on: a job, a look, or a copy."""
+        """Whether a job, a look or a copy that was started here is still running."""
         work = self.store.work
         is_copying = work is not None and not work.has_ended
         return bool(self.worker.running()) or self.looks.is_looking or is_copying
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
-        """Ends what it began, cleanly."""
+        """Stop everything that was started here, cleanly."""
         self.live.close()
         self.worker.close(on_wait)
         self.store.close()
 
     def may_see(self, job: JobRecord) -> bool:
-        """Whether what the journal has of a job is for this user."""
+        """Return whether the user may see a job of the journal."""
         return self.may(OperatorAct.LOOK, QueuePlace(job.queue, job.literal))
 
     def page(
@@ -261,10 +261,10 @@ class ConsoleContext:
         values: dict[str, object],
         status: int = 200,
     ) -> Response:
-        """A page of the console."""
+        """Render a page of the console."""
         shared = {
             "title": in_one_line(title),
-            "asked": request,
+            "request": request,
             "link": request.link,
             "settings": self.settings,
             "broker": BrokerURL.parse(self.settings.url).address,
@@ -279,19 +279,19 @@ class ConsoleContext:
 
 
 def not_permitted(act: OperatorAct, place: QueuePlace, rights: OperatorRights) -> PermissionDenied:
-    """What is said where the broker does not let the user."""
+    """Return the error for an act that the broker does not permit the user."""
     return PermissionDenied(
         (
             f"the user {rights.user!r} may not {act.value} in {place.name!r}: the "
             "broker does not grant it"
         ),
-        "The page Me has what is missing, and the command that grants it.",
+        "The page Me lists what is missing, and the command that grants it.",
     )
 
 
 def _may_look(settings: ConsoleSettings, rights: OperatorRights, place: QueuePlace) -> bool:
-    """Whether the user may read what is known of a queue. Where nobody logs in, all who come in are
-    the user who has started the console, and whose index it is."""
+    """Return whether the user may see the contents of a queue. Without a login, every user acts as
+    the one who started the console, and who owns the index."""
     if settings.access.login is not Login.BROKER:
         return True
     return not rights.missing(OperatorAct.LOOK, place.name, literal=place.literal)
@@ -299,14 +299,14 @@ def _may_look(settings: ConsoleSettings, rights: OperatorRights, place: QueuePla
 
 @dataclass(frozen=True, slots=True)
 class LookStatus:
-    """How much what a page shows of a queue is worth now.
+    """How current the data on a queue's page is.
 
     Args:
         place: the queue.
-        look: the look that answered; None where none did.
-        line: what the broker tells of it now; None where it does not.
-        under_way: the look that was asked for last.
-        live: what is known of the queue just now.
+        look: the look that the data comes from; None if there is none.
+        line: the queue's current state at the broker; None if unknown.
+        under_way: the look that was requested last.
+        live: the live state of the queue.
     """
 
     place: QueuePlace
@@ -317,7 +317,7 @@ class LookStatus:
 
     @classmethod
     def of(cls, context: ConsoleContext, place: QueuePlace, look: Look | None) -> "LookStatus":
-        """How much an answer is worth now."""
+        """Return how current a look is."""
         line = context.queue_states.line(place)
         return cls.on(context, place, look, line)
 
@@ -325,25 +325,25 @@ class LookStatus:
     def on(
         cls, context: ConsoleContext, place: QueuePlace, look: Look | None, line: QueueState | None
     ) -> "LookStatus":
-        """The same, where it is known what the management API tells of the queue."""
+        """Return how current a look is, given the queue's state from the management API."""
         counted = None if line is None else line.failed
         live = context.live.state(place, None if look is None else look.total, counted)
         return cls(place, look, line, context.looks.look_under_way(place), live)
 
     @property
     def is_looking(self) -> bool:
-        """Whether the page is to be read again when a look has ended."""
+        """Whether the page should be reloaded when a running look ends."""
         return self.under_way is not None and self.under_way.is_still_to_be_seen(self.look)
 
     @property
     def now(self) -> str:
-        """How the queue stands now, beside what a page shows of it."""
+        """The queue's current state, in a sentence."""
         return self.live.in_words
 
 
 def local_path(address: str) -> str:
-    """A path of this console, out of an address that a form has sent; the overview for any
-    other."""
+    """Return a path of this console from an address that a form sent; the overview for any other
+    address."""
     parts = urlsplit(address)
     if parts.scheme or parts.netloc or not address.startswith("/") or address.startswith("//"):
         return "/"

@@ -1,4 +1,4 @@
-"""Cells of CSV files, which people open with spreadsheets."""
+"""Cells of CSV files that are safe to open in a spreadsheet."""
 
 import json
 
@@ -8,8 +8,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def inert(value: object) -> str:
-    """A value as a cell, without what would steer a terminal. One that a spreadsheet would take for
-    a formula begins with an apostrophe."""
+    """Return a value as a cell without control characters; an apostrophe precedes what a
+    spreadsheet would take for a formula."""
     if value is None:
         return ""
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The page that moves failed messages out of their queue, into a file on the console's machine."""
+"""The page that moves failed messages from their queue to a file on the console's machine."""
 
 import uuid
 from datetime import UTC, datetime
@@ -21,16 +21,16 @@ from redrive.web.look_questions import CountOf
 from redrive.web.page_request import PageRequest
 
 MOST = 10_000
-"""More messages than these are discarded by the command line, which says how far it is."""
+"""Discard more messages than this on the command line, which shows progress."""
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """What would be discarded, of what the last look has found."""
+    """Show what would be discarded, according to the last look."""
     return _page(context, request, "")
 
 
 def begin(context: ConsoleContext, request: PageRequest) -> Response:
-    """Writes the messages to a file, deletes them from the queue, and shows the job."""
+    """Write the messages to a file, delete them from the queue, and show the job."""
     place = request.place
     context.check(OperatorAct.DISCARD, place)
     reason = request.reason
@@ -38,15 +38,15 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
     try:
         count, _, filter_ = _counted(context, request)
         if not reason:
-            raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
+            raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
         if not 0 < count <= MOST or request.number("typed", -1, most=10**12) != count:
             raise ConfigurationError(
                 (
-                    "1 message would be discarded, and this number was not typed"
+                    "1 message would be discarded, but you did not type 1"
                     if count == 1
-                    else f"{count:,} messages would be discarded, and this number was not typed"
+                    else f"{count:,} messages would be discarded, but you did not type {count}"
                 ),
-                f"Type it to confirm; at most {MOST:,} are discarded here.",
+                f"Type the number to confirm. At most {MOST:,} can be discarded here.",
             )
         id_ = str(uuid.uuid4())
         job = JobRecord(
@@ -73,8 +73,8 @@ def _file_of(id_: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise ConfigurationError(
-            f"the folder {str(folder)!r} can't be made: {error.strerror}",
-            "Make room there; nothing was deleted from the queue.",
+            f"can't create the folder {str(folder)!r}: {error.strerror}",
+            "Free disk space or check its permissions. Nothing was deleted from the queue.",
         ) from error
     return folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{id_[:8]}.jsonl"
 

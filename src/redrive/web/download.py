@@ -1,10 +1,10 @@
-"""What a browser keeps as a file, and never opens."""
+"""Responses that a browser saves as a file and never opens."""
 
 from starlette.responses import Response
 
 
 def download(content: str | bytes, media_type: str, name: str) -> Response:
-    """A file of this name."""
+    """Return a response that a browser saves under this name."""
     return Response(
         content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content,
         media_type=media_type,

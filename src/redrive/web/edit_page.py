@@ -1,4 +1,4 @@
-"""The page that edits the body of one message, and requeues it so."""
+"""The page that edits one message's body and requeues the message."""
 
 import base64
 
@@ -24,37 +24,37 @@ _MOST_BYTES = 128 * 1024
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The body of a message, to be edited."""
+    """Show the body of a message for editing."""
     message, look = _message(context, request)
     return _page(context, request, message, look, _shown(message))
 
 
 def compare(context: ConsoleContext, request: PageRequest) -> Response:
-    """What was typed, and how it differs from what the broker has."""
+    """Show the edited body and how it differs from the broker's."""
     message, look = _message(context, request)
     return _page(context, request, message, look, _typed(request))
 
 
 def send(context: ConsoleContext, request: PageRequest) -> Response:
-    """Requeues the message with the body that was typed, and shows the job."""
+    """Requeue the message with the edited body, and show the job."""
     context.check(OperatorAct.EDIT, request.place)
     message, look = _message(context, request)
     try:
         reason = request.reason
         if not reason:
-            raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
+            raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
         body = _edited(message, _typed(request))
         if body == message.body:
             raise ConfigurationError(
-                "nothing is changed",
-                "Edit the body, or plan to requeue the message as it is.",
+                "nothing has changed",
+                "Edit the body, or requeue the message as it is.",
             )
         _check_json(message, body)
         order = _order(message, body)
         if not _plan(context, request, order, message).count:
             raise ConfigurationError(
                 "this message can't be requeued",
-                "It was requeued too often before, or nothing says where it failed.",
+                "It was requeued too often, or it does not record where it failed.",
             )
         place = request.place
         id_ = context.worker.begin(place, order, reason)
@@ -64,7 +64,7 @@ def send(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def _message(context: ConsoleContext, request: PageRequest) -> tuple[FailedMessage, Look]:
-    """The message that is meant, whose body can be edited as a text."""
+    """Return the requested message, if its body can be edited as text."""
     if context.settings.hide_bodies:
         raise ConfigurationError(
             "this console hides bodies",
@@ -78,28 +78,28 @@ def _message(context: ConsoleContext, request: PageRequest) -> tuple[FailedMessa
     id_ = request.text("id")
     message, look = context.looks.ask(request.place, lambda look: look.named(id_))
     is_text = body_text_of(message) is not None and len(plain_of(message)) <= _MOST_BYTES
-    # What a page shows otherwise than it is would be sent as it is shown.
+    # A body that a page shows escaped would be sent escaped.
     if not is_text or printable(_shown(message)) != _shown(message):
         raise ConfigurationError(
-            ("this body is no text that a page shows as it is, or longer than a page can edit"),
+            ("this body can't be edited here: it is not plain text, or it is too long"),
             "Use redrive failed requeue with --edit, --patch or --transform.",
         )
     return message, look
 
 
 def _shown(message: FailedMessage) -> str:
-    """The body as it is edited: JSON with a line for each value."""
+    """Return the body as it is edited: JSON with a line for each value."""
     body = plain_of(message)
     return (laid_out(body) or body).decode()
 
 
 def _typed(request: PageRequest) -> str:
-    # A browser sends each end of a line as two characters.
+    # Browsers send line ends as CR LF.
     return request.values.get("body", "").replace("\r\n", "\n")
 
 
 def _edited(message: FailedMessage, typed: str) -> bytes:
-    """The body that was typed, in the form that it had before it was laid out."""
+    """Return the edited body in the layout that the original had."""
     if typed.rstrip("\n") == _shown(message).rstrip("\n"):
         return message.body
     edited, body = typed.encode(), plain_of(message)
@@ -109,14 +109,14 @@ def _edited(message: FailedMessage, typed: str) -> bytes:
 def _check_json(message: FailedMessage, body: bytes) -> None:
     if is_json(plain_of(message)) and body != message.body and not is_json(body):
         raise ConfigurationError(
-            "the body was JSON, and what was typed is none",
-            "Mend it: a comma, a quote, a bracket.",
+            "the body was valid JSON, and the edited one is not",
+            "Check commas, quotes and brackets.",
         )
 
 
 def _order(message: FailedMessage, body: bytes) -> Order:
-    """Sends this message alone, and only as long as it is what was edited: another body is another
-    digest."""
+    """Return an order that sends only this message, and only while its body is the one that was
+    edited: another body has another digest."""
     return Order(
         Filter(digests=frozenset({message.digest})),
         edits={message.digest: base64.b64encode(body).decode()},
@@ -146,7 +146,7 @@ def _page(
     return context.page(
         "edit",
         request,
-        "Edit a message",
+        "Edit message",
         {
             "place": request.place,
             "standing": LookStatus.of(context, request.place, look),

@@ -1,4 +1,4 @@
-"""The page that moves old failed messages out of their queue, into a file of the store."""
+"""The page that moves old failed messages from their queue to a file in the store."""
 
 import uuid
 from datetime import UTC, datetime
@@ -23,18 +23,18 @@ from redrive.web.store import StoreWork
 from redrive.web.store_page import check_user
 
 OLD = "30d"
-"""What is old, until somebody says something else."""
+"""The default age."""
 _MOST_CAUSES = 20
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """What would be moved, of what the last look has found."""
+    """Show what would be moved, according to the last look."""
     return _page(context, request, "")
 
 
 def begin(context: ConsoleContext, request: PageRequest) -> Response:
-    """Has the messages written to a new file of the store and then deleted from the queue, and
-    shows how far that is."""
+    """Start to write the messages to a new file in the store and delete them from the queue, and
+    show the progress."""
     check_user(context)
     place = request.place
     context.check(OperatorAct.DISCARD, place)
@@ -43,15 +43,16 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
         groups, _ = _counted(context, place, filter_)
         reason = request.reason
         if not reason:
-            raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
+            raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
         if not groups.total or request.number("typed", -1, most=10**12) != groups.total:
             raise ConfigurationError(
                 (
-                    "1 message would be moved, and this number was not typed"
+                    "1 message would be moved, but you did not type 1"
                     if groups.total == 1
-                    else f"{groups.total:,} messages would be moved, and this number was not typed"
+                    else f"{groups.total:,} messages would be moved, but you did not type "
+                    f"{groups.total}"
                 ),
-                "Type it to confirm.",
+                "Type the number to confirm.",
             )
         _begin(context, place, filter_, reason, groups.total)
     except RedriveError as error:
@@ -90,9 +91,9 @@ def _begin(
         if not left:
             return moved
         held = (
-            "1 that it has could not be deleted: somebody else has taken or holds it."
+            "1 more is in the file but could not be deleted: somebody else took or holds it."
             if left == 1
-            else f"{left:,} that it has could not be deleted: somebody else has taken or "
+            else f"{left:,} more are in the file but could not be deleted: somebody else took or "
             "holds them."
         )
         return f"{moved} {held}"
@@ -101,8 +102,8 @@ def _begin(
 
 
 def _moment(request: PageRequest) -> datetime:
-    """Before when a message has failed that is meant: as the page has shown it, so that what has
-    grown old since is not meant besides."""
+    """Return the time that the page showed: older messages are moved, and none that became old
+    since."""
     text = request.text("before")
     try:
         moment = datetime.fromisoformat(text)
@@ -110,8 +111,8 @@ def _moment(request: PageRequest) -> datetime:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise ConfigurationError(
-            f"{text[:40]!r} is no time",
-            "Open the page once more.",
+            f"{text[:40]!r} is not a time",
+            "Open the page again.",
         )
     return moment.astimezone(UTC)
 

@@ -1,4 +1,4 @@
-"""The filter of a page: its terms, each of which can be taken away, and what can be added."""
+"""The filter bar of a page: the filter's terms, which can be removed, and suggestions to add."""
 
 import re
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ _OPENS, _CLOSES = "([{", ")]}"
 
 
 def terms_of(where: str) -> list[str]:
-    """The terms of an expression; itself alone where it is none that can be taken apart."""
+    """Return the terms of an expression, or the whole expression if it can't be split safely."""
     terms, depth, term, is_between, has_or = [], 0, "", False, False
     for token in _TOKEN.findall(where):
         word = token.upper() if depth == 0 else ""
         if token in ("$", "'", '"', ";") or token.startswith(("--", "/*")):
-            return [where.strip()]  # a text in dollars, one without an end, a comment
+            return [where.strip()]  # a dollar-quoted or unterminated string, or a comment
         if word in ("CASE", "END"):
             return [where.strip()]
         has_or = has_or or word == "OR"
@@ -42,7 +42,7 @@ def terms_of(where: str) -> list[str]:
 
 
 def joined(terms: Iterable[str]) -> str:
-    """The expression that is true where all of these terms are."""
+    """Return the expression that is true where all these terms are."""
     some = [term for term in terms if term.strip()]
     if len(some) == 1:
         return some[0]
@@ -50,13 +50,13 @@ def joined(terms: Iterable[str]) -> str:
 
 
 def _whole(term: str) -> str:
-    """A term that stays one, whatever stands next to it."""
+    """Return a term in parentheses if its neighbours could otherwise split it."""
     is_one = terms_of(term) == [term] and not re.search(r"\bOR\b|--|/\*", term, re.IGNORECASE)
     return term if is_one else f"({term}\n)" if "--" in term else f"({term})"
 
 
 def _bare(term: str) -> str:
-    """A term without brackets around all of it, where it has an AND or an OR in them no longer."""
+    """Return a term without the parentheses around it, if it contains no AND or OR."""
     if not (term.startswith("(") and term.endswith(")")):
         return term
     inner = term[1:-1].strip()
@@ -83,8 +83,8 @@ class Chip(NamedTuple):
     """A term of a filter.
 
     Args:
-        text: it.
-        without: the filter without it.
+        text: the term.
+        without: the filter without this term.
     """
 
     text: str
@@ -92,12 +92,12 @@ class Chip(NamedTuple):
 
 
 class Suggestions(NamedTuple):
-    """What can be completed.
+    """Suggestions for completing a filter.
 
     Args:
-        filters: whole filters, which go on from the one that there is.
-        columns: what can be compared.
-        values: what it can be compared with.
+        filters: whole filters that extend the current one.
+        columns: columns to compare.
+        values: values to compare them with.
     """
 
     filters: list[str]
@@ -106,7 +106,7 @@ class Suggestions(NamedTuple):
 
 
 def where_of(request: PageRequest) -> str:
-    """The filter of an address, with the term that a form adds to it."""
+    """Return the filter of a request, with the term that its form adds."""
     where, column, value = request.text("where"), request.text("column"), request.text("value")
     if not column:
         return where
@@ -116,13 +116,13 @@ def where_of(request: PageRequest) -> str:
 
 
 def with_term(where: str, term: str) -> str:
-    """A filter with one more term; the same where it has that already."""
+    """Return a filter with a term added; unchanged if it has that term already."""
     terms = terms_of(where)
     return where if term in terms else joined([*terms, term])
 
 
 def chips_of(where: str) -> list[Chip]:
-    """The terms of a filter."""
+    """Return the terms of a filter."""
     terms = terms_of(where)
     return [
         Chip(term, joined(terms[:number] + terms[number + 1 :]))
@@ -131,7 +131,7 @@ def chips_of(where: str) -> list[Chip]:
 
 
 def offer_of(where: str, groups: Iterable[Group]) -> Suggestions:
-    """What can be completed of a filter, by what the shown groups have."""
+    """Return suggestions for a filter, based on the groups that are shown."""
     values: dict[str, dict[str, None]] = {"error_type": {}, "routing_key": {}}
     for group in groups:
         if isinstance(group.key, Cause) and group.key.error_type:

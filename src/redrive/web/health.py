@@ -1,4 +1,4 @@
-"""What the doctor finds at a broker, looked after in the background and now and then."""
+"""The doctor's findings for a broker, refreshed in the background."""
 
 import threading
 import time
@@ -10,17 +10,17 @@ from redrive.topology.doctor.finding import Finding
 from redrive.web.console_settings import ConsoleSettings
 
 _FRESH = 120.0
-"""Seconds for which what was found is shown."""
+"""Seconds for which the findings are shown before they are refreshed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the doctor has found.
+    """What the doctor found.
 
     Args:
-        findings: what will hurt.
-        subscriptions: how many were looked at.
-        problem: why they could not be; empty otherwise.
+        findings: the problems.
+        subscriptions: how many subscriptions were checked.
+        problem: why they could not be checked; empty otherwise.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -29,7 +29,8 @@ class Diagnosis:
 
 
 class Health:
-    """Asks the doctor, each two minutes at most and only while somebody looks."""
+    """The doctor's findings, refreshed every two minutes at most and only while pages are
+    viewed."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
@@ -40,8 +41,7 @@ class Health:
 
     @property
     def known(self) -> Diagnosis | None:
-        """What was found last; None until something was. It is asked for anew behind a page's
-        back where that is old."""
+        """The latest findings; None before the first. Old ones are refreshed in the background."""
         with self._lock:
             is_old = time.monotonic() - self._asked_at > _FRESH
             if is_old and not self._is_asking:

@@ -1,4 +1,4 @@
-"""Draws when messages failed, as SVG."""
+"""Histograms of failure times, as SVG."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,35 +11,35 @@ from redrive.failures.groups import Group
 _BINS = 24
 _BAR, _GAP, _HEIGHT = 6, 2, 28
 _LINKS, _LINK_WIDTH, _LINK_HEIGHT = 12, 60, 72
-"""Bars that are links are few and wide: a finger has to hit them on a narrow screen, too."""
+"""Bars that are links are few and wide, so that a finger can hit them on a narrow screen."""
 _HOURS = 24
 
 
 def drawn(group: Group) -> Markup:
-    """A group's histogram; nothing where nobody knows when its messages failed."""
+    """Return a group's histogram; empty if no message has a failure time."""
     if group.first is None:
         return Markup("")
     counts, before, after = group.histogram(_BINS)
-    label = f"When they failed: {max(counts):,} at most in one of {_BINS} parts of the time"
+    label = f"Failures over time, in {_BINS} intervals: {max(counts):,} at most in one"
     if before + after:
-        label += f"; {before + after:,} long before or after"
+        label += f"; {before + after:,} outside this range"
     return _picture(counts, label)
 
 
 def line_of_hours(hours: Sequence[int], queue: str) -> Markup:
-    """How many messages of a queue have failed in each of the last hours, the latest last; nothing
-    where none has."""
+    """Return a chart of a queue's failures in each of the last hours, the latest on the right;
+    empty if there are none."""
     if not any(hours):
         return Markup("")
     label = (
         f"Failed in {queue}: {sum(hours):,} in the last {len(hours)} hours, "
-        f"{hours[-1]:,} in the last"
+        f"{hours[-1]:,} in the last hour"
     )
     return _picture(hours, label)
 
 
 def hours_of(groups: Sequence[Group], now: datetime) -> list[int]:
-    """How many messages of these groups have failed in each of the last 24 hours."""
+    """Return how many messages of these groups failed in each of the last 24 hours."""
     begin = (now - timedelta(hours=_HOURS)).timestamp()
     since = [
         sum(group.failed_since(begin + 3600 * hour) for group in groups)
@@ -49,8 +49,8 @@ def hours_of(groups: Sequence[Group], now: datetime) -> list[int]:
 
 
 def with_links(group: Group, link: Callable[[datetime, datetime], str]) -> Markup:
-    """A group's histogram whose bars lead to those that failed then; nothing where nobody knows
-    when."""
+    """Return a group's histogram whose bars link to the messages of their time; empty if no failure
+    time is known."""
     span = group.span
     if span is None:
         return Markup("")
@@ -72,7 +72,7 @@ def with_links(group: Group, link: Callable[[datetime, datetime], str]) -> Marku
     return Markup(
         '<svg class="histogram linked" role="group" aria-label="{}" '
         'preserveAspectRatio="none" viewBox="0 0 {} {}">{}</svg>'
-    ).format("When they failed", _LINKS * _LINK_WIDTH, _LINK_HEIGHT, bars)
+    ).format("Failures over time", _LINKS * _LINK_WIDTH, _LINK_HEIGHT, bars)
 
 
 def _link_bar(
@@ -86,7 +86,7 @@ def _link_bar(
 ) -> Markup:
     begin, end = span
     if is_last:
-        end += timedelta(milliseconds=1)  # the last message is in it
+        end += timedelta(milliseconds=1)  # to include the last message
     words = f"{count:,} from {_moment(begin)} to {_moment(end)}"
     return Markup(
         '<a href="{}" aria-label="{}"><title>{}</title>'

@@ -1,4 +1,4 @@
-"""Makes pages of templates. Whatever a message or a broker holds is text on them, never markup."""
+"""Renders pages from templates; text from messages and brokers is always escaped."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,13 +13,13 @@ from redrive.web.histogram import drawn, line_of_hours
 
 
 def page(name: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
-    """A page."""
+    """Render a template as a response."""
     template = environment().get_template(f"{name}.html")
     return HTMLResponse(template.render(values), status)
 
 
 def age_in_words(moment: datetime | None, now: datetime | None = None) -> str:
-    """Say how long ago something was, in its largest unit."""
+    """Return how long ago a time was, in its largest unit."""
     if moment is None:
         return "at an unknown time"
     seconds = int(((now or datetime.now(UTC)) - moment) / timedelta(seconds=1))
@@ -31,12 +31,12 @@ def age_in_words(moment: datetime | None, now: datetime | None = None) -> str:
 
 
 def moment_in_words(moment: datetime | None) -> str:
-    """A time to the second, UTC."""
+    """Return a time in UTC, to the second."""
     return "–" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def size_in_words(size: float) -> str:
-    """A number of bytes."""
+    """Return a size in bytes, KiB or MiB."""
     for unit in ("B", "KiB"):
         if size < 1024:
             return f"{size:.0f} {unit}"
@@ -45,13 +45,13 @@ def size_in_words(size: float) -> str:
 
 
 def rate_in_words(rate: float) -> str:
-    """How many in some time: with one decimal while that says something."""
+    """Return a rate, with one decimal if it is below 10."""
     return f"{rate:,.0f}" if rate >= 10 or rate == int(rate) else f"{rate:.1f}"
 
 
 @cache
 def environment() -> Environment:
-    """Return what templates are read with: what they show is text."""
+    """Return the template environment, which escapes all values."""
     made = Environment(
         loader=PackageLoader("redrive.web"),
         autoescape=True,
@@ -74,7 +74,7 @@ def environment() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """A value as it can stand on a page: no control characters, no invisible ones, no half ones."""
+    """Return a value without control or invisible characters or lone surrogates."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return "" if value is None else value
     return printable(text_of(value))

@@ -1,4 +1,4 @@
-"""The messages of a job that are known one by one, with what became of each, as CSV or JSON."""
+"""A job's messages that are known by id, with the result of each, as CSV or JSON."""
 
 import csv
 import io
@@ -22,8 +22,7 @@ Row = dict[str, object]
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The messages of a requeue by id: which failed again, could not be sent, or may have been
-    delivered twice."""
+    """Return a requeue's messages that failed again, could not be sent or may be duplicates."""
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
     place = QueuePlace(record.queue, record.literal)
@@ -31,7 +30,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     if record.kind != "requeue":
         raise ConfigurationError(
             f"job {record.id} is a {record.kind}, not a requeue",
-            "Its messages are in its file, where it has one.",
+            "Its messages are in its file, if it has one.",
         )
     rows = rows_of(record, _failed_again(context, place, record))
     if request.text("format") == "csv":
@@ -40,7 +39,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def rows_of(record: JobRecord, failed_again: Sequence[Row]) -> list[Row]:
-    """The messages that are known one by one: those that failed again first."""
+    """Return the messages known by id, those that failed again first."""
     return [
         *({**_row("", "failed again"), **row} for row in failed_again),
         *(_row(one, "could not be sent") for one in record.not_sent_ids),
@@ -49,7 +48,7 @@ def rows_of(record: JobRecord, failed_again: Sequence[Row]) -> list[Row]:
 
 
 def json_of(record: JobRecord, rows: Sequence[Row]) -> dict[str, object]:
-    """The same with the sum of the job: most messages are only counted there."""
+    """Return the messages and the job's totals: most messages are only counted there."""
     of_job = JobTotals.of(record)
     return {
         "job": record.id,
@@ -65,7 +64,7 @@ def _row(id_: str, outcome: str) -> Row:
 
 
 def _failed_again(context: ConsoleContext, place: QueuePlace, record: JobRecord) -> list[Row]:
-    """The messages of a job that are known to be in its failed queue."""
+    """Return the job's messages that are known to be in its failed queue."""
     sql, columns = checked_query(
         "select failure_id, message_id, failed_at, error_type from failed "
         f"where {sent_by(record)} order by failed_at, failure_id"
@@ -74,8 +73,8 @@ def _failed_again(context: ConsoleContext, place: QueuePlace, record: JobRecord)
         found, _ = context.looks.ask(place, lambda look: look.query(sql, columns))
     except NothingKept as error:
         raise ConfigurationError(
-            "which messages failed again is known from a look, and none is kept",
-            "Ask for the outcome on the page of the job, or look at the queue.",
+            "which messages failed again is not known without a scan of the queue",
+            "Check the results on the job's page, or scan the queue.",
         ) from error
     return found.rows
 

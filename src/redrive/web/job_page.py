@@ -1,4 +1,4 @@
-"""The page of a job: what it was to send, what became of it, and what can be done about it."""
+"""The page of a job: its order, its results, and the actions on it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,13 +40,13 @@ RESUMABLE = frozenset((State.INTERRUPTED, State.STOPPED, State.FAILED))
 
 @dataclass(frozen=True, slots=True)
 class JobTotals:
-    """What became of the messages that a job was to send.
+    """What happened to the messages of a job.
 
     Args:
-        planned: how many it was to send.
+        planned: how many it should send.
         succeeded: how many a subscriber has reported as handled.
         failed_again: how many are known to have failed again.
-        on_the_way: how many were sent and are not known to have done either.
+        on_the_way: how many were sent, but are not known to have succeeded or failed again.
         not_sent: how many could not be sent.
         not_tried: the rest.
     """
@@ -60,7 +60,7 @@ class JobTotals:
 
     @classmethod
     def of(cls, record: JobRecord) -> "JobTotals":
-        """What the journal has of a job."""
+        """Return the totals of a job of the journal."""
         outcome = record.outcome
         return cls(
             record.planned,
@@ -73,13 +73,13 @@ class JobTotals:
 
     @property
     def adds_up(self) -> bool:
-        """Whether the parts make up the whole."""
+        """Whether the parts add up to the planned number."""
         parts = self.succeeded + self.failed_again + self.on_the_way + self.not_sent
         return parts + self.not_tried == self.planned
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """A job."""
+    """Show a job."""
     own = context.worker.job(request.text("id"))
     record, is_own, unapproved, stopped_by = _known(context, request, own)
     place = _place_of(record) if record is not None else None if own is None else own.place
@@ -90,7 +90,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     return context.page(
         "job",
         request,
-        "A job that begins" if record is None else f"Job {record.id[:8]}",
+        "New job" if record is None else f"Job {record.id[:8]}",
         {
             "id": request.text("id"),
             "own": own,
@@ -100,7 +100,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             and record.state is State.RUNNING,
             "stopped_by": stopped_by,
             "record": record,
-            "state": "begins" if record is None else _words_of(record.state),
+            "state": "starting" if record is None else _words_of(record.state),
             "sum": None if record is None else JobTotals.of(record),
             "may": may,
             "may_resume": may
@@ -127,7 +127,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def progress(context: ConsoleContext, request: PageRequest) -> Response:
-    """How far a job is that runs here, for the script of its page."""
+    """Return the progress of a job that runs here, for its page's script."""
     own = context.worker.job(request.text("id"))
     if own is None:
         return JSONResponse({"ended": True})
@@ -153,8 +153,8 @@ def progress(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def stop(context: ConsoleContext, request: PageRequest) -> Response:
-    """Stops a job that runs here, or asks whoever runs it elsewhere to do so; what is on its way is
-    settled first."""
+    """Stop a job that runs here, or request that from the process that runs it elsewhere; messages
+    on the way are settled first."""
     context.settings.check_allowed(OperatorAct.REQUEUE)
     own = context.worker.job(request.text("id"))
     if own is not None:
@@ -169,14 +169,14 @@ def stop(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def resume(context: ConsoleContext, request: PageRequest) -> Response:
-    """Takes a job up again, with a new canary."""
+    """Resume a job, with a new canary."""
     context.settings.check_allowed(OperatorAct.REQUEUE)
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
     if record.kind != "requeue" or record.state not in RESUMABLE:
         raise ConfigurationError(
             f"job {record.id} is {_words_of(record.state)}",
-            "There is nothing to take up.",
+            "There is nothing to resume.",
         )
     place = _place_of(record)
     context.check(OperatorAct.REQUEUE, place)
@@ -188,7 +188,7 @@ def resume(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def approve(context: ConsoleContext, request: PageRequest) -> Response:
-    """Approves a job that somebody else has asked for, and has it begun."""
+    """Approve a job that somebody else requested, and start it."""
     context.settings.check_allowed(OperatorAct.REQUEUE)
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
@@ -205,7 +205,7 @@ def approve(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def decline(context: ConsoleContext, request: PageRequest) -> Response:
-    """Declines a job that waits for approval; whoever has asked may do so too."""
+    """Decline a job that is waiting for approval; the person who requested it may do so too."""
     context.settings.check_allowed(OperatorAct.REQUEUE)
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
@@ -215,7 +215,7 @@ def decline(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def ask_outcome(context: ConsoleContext, request: PageRequest) -> Response:
-    """Asks what became of a job's messages by now: the failed queue is looked at for it."""
+    """Check the results of a job's messages by looking at the failed queue."""
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
         context.check_look(_place_of(record))
@@ -234,9 +234,9 @@ def _words_of(state: State) -> str:
         case State.STOPPED:
             return "stopped"
         case State.FAILED:
-            return "could not go on"
+            return "failed"
         case State.ASKED:
-            return "waits for approval"
+            return "waiting for approval"
         case State.DECLINED:
             return "declined"
         case State.FORGOTTEN:
@@ -250,13 +250,13 @@ def _back(request: PageRequest) -> Response:
 
 
 class _Known(NamedTuple):
-    """What the journal has of a job.
+    """What the journal knows about a job.
 
     Args:
-        record: the job; None where it begins just now.
-        is_own: whether whoever looks has begun it, or asked for it.
-        unapproved: why whoever looks can't approve it; empty where they can.
-        stopped_by: who has asked that it be stopped, in words; empty for nobody.
+        record: the job; None if it is just starting.
+        is_own: whether this user started or requested it.
+        unapproved: why this user can't approve it; empty if they can.
+        stopped_by: who requested a stop; empty for nobody.
     """
 
     record: JobRecord | None
@@ -266,7 +266,7 @@ class _Known(NamedTuple):
 
 
 def _known(context: ConsoleContext, request: PageRequest, own: ConsoleJob | None) -> _Known:
-    """What the journal has of a job."""
+    """Return what the journal knows about a job."""
     with context.worker.journal() as journal:
         try:
             record = journal.job(request.text("id"))
@@ -289,12 +289,12 @@ def _place_of(record: JobRecord) -> QueuePlace:
 
 @dataclass(frozen=True, slots=True)
 class ChosenCause:
-    """How many messages of a cause a job was to send, as its plan has it.
+    """A cause in a job's plan.
 
     Args:
-        count: that.
-        group_id: the group of the cause.
-        what: the cause, in words.
+        count: how many of its messages the job should send.
+        group_id: the group id of the cause.
+        what: a description of the cause.
     """
 
     count: int
@@ -303,7 +303,8 @@ class ChosenCause:
 
 
 def causes_of(record: JobRecord) -> list[ChosenCause]:
-    """What a job was to send, by cause. Whoever may write to the journal may have made it up."""
+    """Return a job's planned messages by cause. Anybody who may write to the journal could have
+    forged the record."""
     found = cast("Mapping[str, Any]", record.plan).get("causes")
     return [
         ChosenCause(
@@ -317,8 +318,7 @@ def causes_of(record: JobRecord) -> list[ChosenCause]:
 
 
 def _order_of(record: JobRecord) -> Order | None:
-    """What a requeue was told to do; None where the journal has not all of it, or of another
-    job."""
+    """Return the order of a requeue; None for other jobs, or if the journal lacks parts of it."""
     if record.kind != "requeue" or not record.order:
         return None
     try:
@@ -328,7 +328,7 @@ def _order_of(record: JobRecord) -> Order | None:
 
 
 def _facts(context: ConsoleContext, order: Order) -> list[OrderFact]:
-    """Return all that an order says; of bodies only what this console shows."""
+    """Return everything an order says, without what this console hides of bodies."""
     hidden = context.settings.hide_bodies
     masked = context.settings.mask is not None
     return [
@@ -341,11 +341,12 @@ def _facts(context: ConsoleContext, order: Order) -> list[OrderFact]:
 
 
 def sent_by(record: JobRecord) -> str:
-    """The filter that means the failed messages that a job has sent."""
+    """Return the filter that matches the failed messages that a job sent."""
     return Facet.named(f"header:{JOB}").term(record.id)
 
 
 def begun_with(record: JobRecord) -> str:
-    """The command line that would have begun it; empty where the journal has not all of it."""
+    """Return the command line that starts the same job; empty if the journal lacks parts of its
+    order."""
     order = _order_of(record)
     return "" if order is None else requeue_command(_place_of(record), order, record.reason)

@@ -1,5 +1,4 @@
-"""The jobs that a console runs: in a process of its own, whatever becomes of the request that began
-one."""
+"""Runs a console's jobs in a separate process, so that they do not depend on any request."""
 
 import contextlib
 import json
@@ -25,7 +24,8 @@ _COMMAND = (sys.executable, "-P", "-m", "redrive.web.worker_process")
 
 
 class JobWorker:
-    """Has jobs run, one at a time for each queue. Its process starts with the first of them."""
+    """The console's job runner: one job at a time per queue, in a process that starts with the
+    first job."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
@@ -38,7 +38,7 @@ class JobWorker:
 
     @contextlib.contextmanager
     def journal(self) -> Iterator[Journal]:
-        """The journal, for as long as the block."""
+        """Open the journal for the duration of the block."""
         with (
             acting_for(self._settings.operator),
             contextlib.closing(
@@ -49,44 +49,44 @@ class JobWorker:
 
     @property
     def process(self) -> int | None:
-        """The process that runs the jobs; None while there is none."""
+        """The id of the process that runs the jobs; None before it starts."""
         with self._lock:
             return None if self._process is None else self._process.pid
 
     def job(self, id_: str) -> ConsoleJob | None:
-        """How a job stands that runs here, or has; None for any other."""
+        """Return the state of a job that runs or ran here; None for any other."""
         with self._lock:
             job = self._jobs.get(id_)
-            # It goes on while whoever asked reads the journal: a page that has one half from before
-            # its end and the other from after would show it as running for ever.
+            # A copy, as the job goes on while the caller reads the journal: a page that mixes
+            # states from before and after its end would show it as running forever.
             return None if job is None else replace(job)
 
     def running(self) -> list[ConsoleJob]:
-        """How the jobs stand that run here now."""
+        """Return the states of the jobs that are running here."""
         with self._lock:
             return [replace(job) for job in self._jobs.values() if not job.has_ended]
 
     def begin(self, place: QueuePlace, order: Order, reason: str) -> str:
-        """Begins a job; returns its id.
+        """Start a job, and return its id.
 
-        What it sends is planned anew, of what is in the queue now: what people saw is as old as the
-        look that it was of.
+        The worker plans it again from what is in the queue now, as the page's plan is only as
+        recent as its look.
         """
         id_ = str(uuid.uuid4())
         self._start(place, TaskKind.BEGIN, id_, order, reason)
         return id_
 
     def resume(self, place: QueuePlace, id_: str, digest: str) -> None:
-        """Take up a job of the journal again."""
+        """Resume a job of the journal."""
         self._start(place, TaskKind.RESUME, id_, digest=digest)
 
     def approve(self, place: QueuePlace, id_: str, digest: str) -> None:
-        """Begin a job that somebody else has asked for."""
+        """Start a job that somebody else requested."""
         self._start(place, TaskKind.APPROVE, id_, digest=digest)
 
     def stop(self, id_: str) -> bool:
-        """Stops a job that runs here; what is on its way is settled first. Returns whether it
-        does."""
+        """Stop a job that runs here, and return whether it does; messages on the way are settled
+        first."""
         with self._lock:
             job = self._jobs.get(id_)
             if job is None or job.has_ended:
@@ -95,7 +95,7 @@ class JobWorker:
             return True
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
-        """Ends all jobs cleanly, and waits for it: what is on its way is settled first."""
+        """Stop all jobs cleanly, and wait until messages on the way are settled."""
         with self._lock:
             self._is_closed = True
             process = self._process
@@ -105,7 +105,7 @@ class JobWorker:
         if is_busy:
             on_wait()
         assert self._orders is not None
-        with contextlib.suppress(OSError):  # it may be gone
+        with contextlib.suppress(OSError):  # the process may be gone
             self._orders.close()
         process.wait()
         for thread in self._hearing:
@@ -137,25 +137,25 @@ class JobWorker:
         )
         with self._lock:
             if self._is_closed:
-                raise ConfigurationError("this console is ending", "Start redrive web again.")
+                raise ConfigurationError("this console is shutting down", "Restart redrive web.")
             for other in self._jobs.values():
                 if other.place == place and not other.has_ended:
                     raise ConfigurationError(
-                        f"job {other.id} of {place.name!r} runs here already",
-                        "Wait for its end, or stop it.",
+                        f"job {other.id} of {place.name!r} is already running here",
+                        "Wait until it ends, or stop it.",
                     )
             self._run_process()
             self._jobs[id_] = ConsoleJob(id_, place)
             self._send(task)
 
     def _run_process(self) -> None:
-        """Has a process that runs jobs; a new one where the former was killed."""
+        """Start the process that runs jobs, unless it is running."""
         if self._process is not None and self._process.poll() is None:
             return
         read, write = os.pipe()
         orders = self._orders = os.fdopen(write, "wb")
         try:
-            # In a session of its own: Ctrl-C at a terminal is the console's, which ends it cleanly.
+            # A separate session: Ctrl-C reaches only the console, which stops this process cleanly.
             process = self._process = subprocess.Popen(
                 [*_COMMAND, str(read)],
                 env=without_address(os.environ),
@@ -174,7 +174,7 @@ class JobWorker:
 
     def _send(self, task: Task) -> None:
         assert self._orders is not None
-        with contextlib.suppress(OSError):  # killed just now: whoever hears it says so
+        with contextlib.suppress(OSError):  # it was just killed, which _hear reports
             self._orders.write(task.encode())
             self._orders.flush()
 
@@ -184,7 +184,7 @@ class JobWorker:
             self._take(told)
         code = process.wait()
         with self._lock:
-            with contextlib.suppress(OSError):  # what was told it last may not have got through
+            with contextlib.suppress(OSError):  # unsent data may remain
                 orders.close()
             for job in self._jobs.values():
                 if not job.has_ended and (self._process is process):
@@ -196,7 +196,7 @@ class JobWorker:
             try:
                 values = json.loads(line)
             except ValueError:
-                continue  # it was killed in the middle of a line
+                continue  # the process was killed in the middle of a line
             with self._lock:
                 job = self._jobs.get(values["id"])
                 if job is not None:
@@ -204,8 +204,8 @@ class JobWorker:
 
 
 def _ended(code: int) -> str:
-    """What is said of a job whose process has ended with this exit code."""
+    """Return the problem of a job whose process ended with this exit code."""
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    problem = f"the process that ran this job has ended ({how})"
-    remedy = "Resume it: the journal has what it had sent."
+    problem = f"the process that ran this job ended ({how})"
+    remedy = "Resume the job: the journal knows what it sent."
     return f"{problem}\n{remedy}"

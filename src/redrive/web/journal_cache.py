@@ -1,5 +1,4 @@
-"""What the journal tells of causes and jobs, as pages ask for it: read anew now and then, and not
-for each of them."""
+"""The causes and jobs from the journal, cached for pages."""
 
 import threading
 import time
@@ -14,19 +13,19 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.journal import Journal
 
 _FRESH = 5.0
+"""Seconds for which the cache is used: reading the journal queries the broker."""
 _MOST_JOBS = 1000
-"""Seconds for which what was read is shown: to read the journal asks the broker."""
 Opened = Callable[[], AbstractContextManager[Journal]]
 
 
 @dataclass(frozen=True, slots=True)
 class CachedJournal:
-    """What the journal has told.
+    """What was read from the journal.
 
     Args:
-        book: what was said of causes.
-        jobs: the jobs, the latest first; a thousand at most.
-        problem: why it has told nothing; empty otherwise.
+        book: the notes on causes.
+        jobs: the jobs, latest first; a thousand at most.
+        problem: why the journal could not be read; empty otherwise.
     """
 
     book: CauseNotes = field(default_factory=CauseNotes)
@@ -35,7 +34,7 @@ class CachedJournal:
 
 
 class JournalCache:
-    """What the journal tells of causes and jobs."""
+    """The causes and jobs from the journal, read again when they are a few seconds old."""
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
@@ -45,8 +44,8 @@ class JournalCache:
 
     @property
     def known(self) -> CachedJournal:
-        """What the journal tells, as it was a few seconds ago at most. While somebody reads it
-        anew, the others are told what was known before."""
+        """What was read from the journal, a few seconds ago at most. While one caller reads it
+        again, the others get the previous state."""
         known = self._known
         if known is not None and time.monotonic() - self._read_at < _FRESH:
             return known
@@ -62,17 +61,17 @@ class JournalCache:
 
     @property
     def book(self) -> CauseNotes:
-        """What was said of causes."""
+        """The notes on causes."""
         return self.known.book
 
     def say(self, remark: CauseNote) -> None:
-        """Writes down what somebody says of a cause."""
+        """Write a note on a cause to the journal."""
         with self._opened() as journal:
             journal.remark(remark)
         self.forget()
 
     def forget(self) -> None:
-        """Has the journal read anew for the next page."""
+        """Make the next page read the journal again."""
         self._read_at = float("-inf")
 
     def _read(self) -> CachedJournal:

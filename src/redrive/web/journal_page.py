@@ -1,4 +1,4 @@
-"""The page of the journal: who has done what with failed messages, when, why and from where."""
+"""The page of the journal: who did what with failed messages, when, why and from where."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ from redrive.web.page_request import PageRequest, QueuePlace
 
 _MOST = 200
 _MOST_READ = 1000
-"""Of the jobs that a page looks through."""
+"""How many jobs a page searches."""
 _MOST_REMARKS = 50
 _MOST_WAITING = 20
 _CHOICES = ("state", "kind", "who", "origin")
@@ -49,12 +49,12 @@ _EXPORTED = (
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job that waits for somebody's approval.
+    """A job that is waiting for approval.
 
     Args:
-        record: what the journal has of it.
-        is_own: whether whoever looks has asked for it, and so can't approve it.
-        may: whether they may requeue messages of its queue.
+        record: the job in the journal.
+        is_own: whether this user requested it, and so can't approve it.
+        may: whether this user may requeue messages of its queue.
     """
 
     record: JobRecord
@@ -63,7 +63,7 @@ class WaitingJob:
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The jobs, the latest first; those that are asked for, as a page, CSV or JSON."""
+    """Show the matching jobs, latest first, as a page, CSV or JSON."""
     with context.worker.journal() as journal:
         noted = [
             *journal.jobs(state=State.ASKED, limit=_MOST_READ),
@@ -72,7 +72,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
         noted = list({job.id: job for job in noted}.values())
         context.ask_rights({QueuePlace(job.queue, job.literal) for job in noted})
         jobs = [job for job in noted if context.may_see(job)]
-        # They have words of the messages of all queues, and say not of which.
+        # Notes quote messages of all queues without naming the queue.
         remarks = [] if context.has_login else list(reversed(journal.causes().remarks))
         waiting = _waiting(context, journal, jobs)
         is_shared = journal.is_shared
@@ -107,7 +107,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 def _waiting(
     context: ConsoleContext, journal: Journal, jobs: Sequence[JobRecord]
 ) -> list[WaitingJob]:
-    """The jobs that wait for approval, whoever has waited longest first."""
+    """Return the jobs that are waiting for approval, the oldest first."""
     return [
         WaitingJob(
             job,
@@ -129,12 +129,12 @@ def _is_asked_for(job: JobRecord, request: PageRequest) -> bool:
 
 
 def _choices_of(jobs: Sequence[JobRecord], name: str) -> list[str]:
-    """What can be chosen by: each value that a job has."""
+    """Return the values to choose from: each value that a job has."""
     return sorted({str(getattr(job, name)) for job in jobs} - {""})
 
 
 def _has(job: JobRecord, word: str) -> bool:
-    """Whether a word stands in what people read of a job."""
+    """Return whether the visible texts of a job contain a word."""
     texts = (
         job.id,
         job.queue,

@@ -1,7 +1,8 @@
-"""What has changed since a page was shown, for its script: it asks every second, while people look.
+"""The changes since a page was shown, for its script, which polls every second while the page is
+visible.
 
-A stream of events would take one of the six connections that a browser has for a host, for each
-tab: a seventh tab would show nothing.
+A stream of events would need one of the six connections that a browser opens per host, for each
+tab: a seventh tab would stay empty.
 """
 
 import json
@@ -15,7 +16,7 @@ from redrive.web.page_request import PageRequest, QueuePlace
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """What is known now of a queue, or of all; 204 where that is what the page has seen."""
+    """Return the current state of a queue, or of all queues; 204 if the page has it already."""
     if request.text("queue"):
         place = request.place
         values = context.answers.answer(place, lambda: _of_queue(context, place))
@@ -31,9 +32,9 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 def _of_queue(context: ConsoleContext, place: QueuePlace) -> dict[str, object]:
     try:
         counts, look = context.looks.ask(place, context.journal_cache.book.counts_of)
-    except RedriveError:  # nothing is kept of it
+    except RedriveError:  # no look is kept
         counts, look = {}, None
-    # The management API may take long: it is asked where nothing else tells how many there are.
+    # The management API can be slow: use it only if AMQP has not reported the depth.
     line = None if context.live.knows_depth(place) else context.queue_states.line(place)
     standing = LookStatus.on(context, place, look, line)
     return {

@@ -1,4 +1,4 @@
-"""The page where people log in with a user of RabbitMQ's."""
+"""The page where people log in with a RabbitMQ user."""
 
 import math
 import threading
@@ -17,7 +17,7 @@ from redrive.web.page_request import PageRequest
 from redrive.web.session_users import SessionUser
 
 _FREE = {True: 5, False: 30}
-"""How many tries fail before one waits: of one user from one address, and of all users from it."""
+"""Failed attempts without a delay: per user and address (True), and per address (False)."""
 _LONGEST_WAIT = 30.0
 _FORGOTTEN_AFTER = 900.0
 _MOST = 10_000
@@ -31,21 +31,21 @@ class _Tries:
 
 
 class LoginThrottle:
-    """Counts failed logins, by address, and by address and user."""
+    """Counts of failed logins, by address, and by address and user."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tries: OrderedDict[tuple[str, str | None], _Tries] = OrderedDict()
 
     def wait(self, address: str, user: str) -> float:
-        """Seconds until this may be tried; 0 for now."""
+        """Return the seconds until the next attempt is allowed; 0 for now."""
         now = time.monotonic()
         with self._lock:
             known = [self._tries.get(key) for key in _keys(address, user)]
             return max([0.0, *(one.again_at - now for one in known if one is not None)])
 
     def failed(self, address: str, user: str) -> None:
-        """Notes a try that failed."""
+        """Record a failed attempt."""
         now = time.monotonic()
         with self._lock:
             for key in _keys(address, user):
@@ -62,8 +62,8 @@ class LoginThrottle:
                 self._tries.popitem(last=False)
 
     def succeeded(self, address: str, user: str) -> None:
-        """Forgets what this user has tried from there. What was tried of others stays: else one
-        account would buy tries at all."""
+        """Forget this user's failed attempts from this address. The address's own count stays:
+        otherwise one valid account would reset it for guesses at others."""
         with self._lock:
             self._tries.pop((address, user), None)
 
@@ -77,7 +77,7 @@ _DEFAULT_USER = "guest"
 
 
 class LoginForm:
-    """Lets people in whom the broker lets in."""
+    """The login form, which lets in the users that the broker accepts."""
 
     def __init__(self, auth: AuthConfig, *, is_local: bool) -> None:
         self._auth = auth
@@ -85,7 +85,7 @@ class LoginForm:
         self._pace = LoginThrottle()
 
     def show(self, page_request: PageRequest, problem: str = "", status: int = 200) -> Response:
-        """The page."""
+        """Show the login page."""
         values = {
             "link": page_request.link,
             "next": page_request.text("next"),
@@ -95,31 +95,31 @@ class LoginForm:
         return page("login", values, status)
 
     def log_in(self, request: Request, page_request: PageRequest) -> Response:
-        """Asks the broker, and begins a session."""
+        """Check the login with the broker, and start a session."""
         user, password = page_request.text("user"), page_request.values.get("password", "")
         address = str((request.scope.get("client") or ("", 0))[0])
         wait = self._pace.wait(address, user)
         if wait > 0:
             seconds = math.ceil(wait)
-            problem = f"Too many tries: wait {seconds} s, and try again."
+            problem = f"Too many attempts: wait {seconds} s, then try again."
             answer = self.show(page_request, problem, 429)
             answer.headers["retry-after"] = str(seconds)
             return answer
         if user == _DEFAULT_USER and not self._is_local:
-            # The broker would take it for somebody on this machine.
-            problem = "The user guest may log in on the broker's machine only."
+            # To the broker, the connection would come from this machine.
+            problem = "The user guest may log in only on the broker's machine."
             return self.show(page_request, problem, 403)
         try:
             session_user = self._session_user(user, password)
         except (PermissionDenied, ConfigurationError):
             self._pace.failed(address, user)
-            # Whether there is such a user is not told, nor whether it has this virtual host.
-            refused = "The broker lets nobody in with this user and password."
+            # Do not reveal whether the user exists or has access to this virtual host.
+            refused = "The broker did not accept this user and password."
             return self.show(page_request, refused, 403)
         except BrokerUnavailable:
-            return self.show(page_request, "The broker does not answer: try again.", 503)
+            return self.show(page_request, "The broker is not responding. Try again.", 503)
         self._pace.succeeded(address, user)
-        # A session that this browser has had, whoever gave it to it, ends here.
+        # End any session that this browser had, even one that somebody else planted.
         self._auth.sessions.end(request.scope.get(SESSION))
         root = str(request.scope.get("root_path", ""))
         answer = RedirectResponse(f"{root}{local_path(page_request.text('next') or '/')}", 303)
@@ -127,7 +127,7 @@ class LoginForm:
         return answer
 
     def log_out(self, request: Request) -> Response:
-        """Ends the session, and forgets the password."""
+        """End the session, and forget the password after the user's last one."""
         self._auth.sessions.end(request.scope.get(SESSION))
         session_user = request.scope[SESSION_USER]
         if session_user not in self._auth.sessions.session_users():
@@ -139,14 +139,14 @@ class LoginForm:
 
     def _session_user(self, user: str, password: str) -> SessionUser:
         is_one = all(0 < len(text) <= _LONGEST and "\0" not in text for text in (user, password))
-        # SASL puts a zero between user and password: one in them would be another user.
+        # SASL separates user and password by a NUL: one inside them would name another user.
         if not is_one:
-            raise PermissionDenied("no user or no password", "Give both.")
+            raise PermissionDenied("the user or the password is missing or invalid", "Give both.")
         return self._auth.session_users.logged_in(user, password)
 
 
 def set_session(request: Request, answer: Response, cookie: str, token: str) -> None:
-    """Has a browser keep the token of its session."""
+    """Set the session cookie in a response."""
     root = str(request.scope.get("root_path", ""))
     answer.set_cookie(
         cookie,

@@ -1,6 +1,7 @@
-"""What is known of failed messages without touching their queue, and the looks that people ask for.
+"""The failed queues as earlier looks found them, and the looks that people request.
 
-A page answers from the index of looks alone. A queue is looked at when somebody says so.
+A page is answered from the index of looks alone; it never touches a queue. A look happens only on
+request.
 """
 
 import threading
@@ -24,20 +25,20 @@ T = TypeVar("T")
 
 _EVER = timedelta(days=36500)
 _LONGEST_PAGE = timedelta(seconds=10)
-"""For how long after a look a page may come that was begun before its end. Not for ever: what a
-look has found may be gone again."""
+"""How long after a look's end a page that was started before it may be rendered. Not forever, as
+the messages that a look found may be gone again."""
 
 
 @dataclass(slots=True)
 class RunningLook:
-    """A look at a queue that somebody has asked for.
+    """A look at a queue that somebody requested.
 
     Args:
         place: the queue.
-        progress: how far it is.
-        problem: why it found nothing, or what it found was not kept; empty otherwise.
-        begun_at: when it was asked for.
-        ended_at: when it ended; None before.
+        progress: its progress.
+        problem: why it failed, or why its result was not kept; empty otherwise.
+        begun_at: when it was requested.
+        ended_at: when it ended; None before that.
     """
 
     place: QueuePlace
@@ -48,12 +49,12 @@ class RunningLook:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is over."""
+        """Whether it has ended."""
         return self.ended_at is not None
 
     def is_still_to_be_seen(self, shown: Look | None) -> bool:
-        """Whether a page that shows an earlier look, or none, is to be read again for this one: it
-        runs, or has ended while the page was made."""
+        """Return whether a page with an earlier look, or none, should be reloaded for this one: it
+        is running, or it ended while the page was rendered."""
         if self.ended_at is None:
             return True
         return (
@@ -63,20 +64,20 @@ class RunningLook:
         )
 
     def end(self) -> None:
-        """Notes that it is over."""
+        """Record that it has ended."""
         self.ended_at = datetime.now(UTC)
 
     def note(self, progress: LookProgress) -> None:
-        """Notes how far it is."""
+        """Record its progress."""
         self.progress = progress
 
     def note_problem(self, problem: str) -> None:
-        """Notes what people have to know."""
+        """Record a problem."""
         self.problem = problem
 
 
 class LookCache:
-    """The failed queues of a broker, as far as earlier looks tell of them."""
+    """The failed queues of a broker, as earlier looks found them."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class LookCache:
         self._looks: dict[QueuePlace, RunningLook] = {}
 
     def queue(self, place: QueuePlace) -> FailedQueue:
-        """The failed queue that a page is about."""
+        """Return the failed queue of a page."""
         with self._lock:
             found = self._queues.get(place)
             if found is None:
@@ -109,7 +110,7 @@ class LookCache:
             return found
 
     def ask(self, place: QueuePlace, question: Callable[[Look], T]) -> tuple[T, Look]:
-        """What an earlier look answers; the queue is not touched."""
+        """Return the answer of an earlier look, and that look; the queue is not touched."""
         self._check(place)
         mask = self._settings.mask
         kept = CachePolicy(_EVER, or_look=False, keeps_bodies=not self._settings.hide_bodies)
@@ -118,8 +119,8 @@ class LookCache:
         )
 
     def answer(self, place: QueuePlace, question: LookQuestion[T]) -> tuple[T, Look]:
-        """What an earlier look answers, and that look, whose messages can't be asked any more. The
-        queue is not touched. What people have made up is asked in a process that has limits."""
+        """Return the answer of an earlier look, and that look without its messages; the queue is
+        not touched. Filters and queries written by users run in a process with limits."""
         self._check(place)
         settings = self._settings
         task = QuestionTask(
@@ -138,18 +139,18 @@ class LookCache:
         return cast("T", answer), look
 
     def look_under_way(self, place: QueuePlace) -> RunningLook | None:
-        """The last look that was asked for here; None where none was."""
+        """Return the look that was requested last; None if there was none."""
         with self._lock:
             return self._looks.get(place)
 
     @property
     def is_looking(self) -> bool:
-        """Whether a look that was asked for here is under way."""
+        """Whether a requested look is running."""
         with self._lock:
             return any(not look.has_ended for look in self._looks.values())
 
     def look_again(self, place: QueuePlace) -> RunningLook:
-        """Looks at a queue, in a thread of its own; one look at a queue at a time."""
+        """Start a look at a queue in a thread, unless one is running, and return it."""
         self._check(place)
         failed = self.queue(place)
         with self._lock:
@@ -177,8 +178,8 @@ def _look(failed: FailedQueue, under_way: RunningLook, keeps_bodies: bool) -> No
         _, look = answer_of(failed, _read, recall=recall, on_progress=under_way.note)
         if not look.is_whole and not under_way.problem:
             under_way.problem = (
-                "others hold messages of this queue, so that not all could be read: what "
-                "was known before is still shown"
+                "other consumers hold messages of this queue, so not all could be read; this "
+                "page still shows the previous scan"
             )
     except RedriveError as error:
         under_way.problem = str(error)

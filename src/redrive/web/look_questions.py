@@ -1,4 +1,4 @@
-"""What pages ask of a look. Each is a value that another process can be given."""
+"""The questions that pages ask a look; each can be sent to another process."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -22,15 +22,16 @@ from redrive.failures.plan import Plan
 T_co = TypeVar("T_co", covariant=True)
 
 _LIMITS = AnswerLimits(rows=100_000, size=16 * 1024 * 1024)
-"""Of the answer to a query: the console has it in memory as a whole."""
+"""Limits of a query's answer, which the console holds in memory."""
 
 
 class LookQuestion(Protocol[T_co]):
-    """A question to a look at a failed queue."""
+    """A question about a look at a failed queue."""
 
     @property
     def has_expression(self) -> bool:
-        """Whether somebody has made up an expression or a query for it, which may cost anything."""
+        """Whether it contains an expression or a query that a user wrote, which may be
+        expensive."""
 
     def __call__(self, failed: FailedQueue, look: Look) -> T_co:
         """Return the answer."""
@@ -42,41 +43,41 @@ class _OfFilter:
 
     @property
     def has_expression(self) -> bool:
-        """Whether the filter is an expression."""
+        """Whether the filter has an expression."""
         return self.filter.where is not None
 
 
 @dataclass(frozen=True, slots=True)
 class CausesOf(_OfFilter):
-    """The causes of the messages that match a filter, as the team has them."""
+    """The causes of the messages that match a filter, merged as the team has said."""
 
     book: CauseNotes
 
     def __call__(self, failed: FailedQueue, look: Look) -> Groups:
-        """Return them."""
+        """Return the causes."""
         with OpenFilter(self.filter) as opened:
             return self.book.groups_of(look, opened)
 
 
 @dataclass(frozen=True, slots=True)
 class TripsOf(_OfFilter):
-    """What the messages of each cause have behind them, by its group id."""
+    """The history of each cause's messages, by group id."""
 
     def __call__(self, failed: FailedQueue, look: Look) -> dict[str, CauseHistory]:
-        """Return it; nothing for a filter of whole rows."""
+        """Return the histories; none for a filter on whole rows."""
         with OpenFilter(self.filter) as opened:
             return {} if opened.is_of_whole_rows else look.kept_matching(opened).trips()
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesOf(_OfFilter):
-    """Some of the messages that match a filter, from the oldest on."""
+    """A page of the messages that match a filter, oldest first."""
 
     skip: int
     most: int
 
     def __call__(self, failed: FailedQueue, look: Look) -> list[FailedMessage]:
-        """Return them."""
+        """Return the messages."""
         with OpenFilter(self.filter) as opened:
             if opened.is_of_whole_rows:
                 return look.first(self.skip + self.most, opened).messages[self.skip :]
@@ -85,34 +86,33 @@ class MessagesOf(_OfFilter):
 
 @dataclass(frozen=True, slots=True)
 class FacetOf(_OfFilter):
-    """The most frequent values of a facet, and how many further ones there are."""
+    """The most frequent values of a facet, and how many more there are."""
 
     facet: Facet
 
     def __call__(self, failed: FailedQueue, look: Look) -> tuple[list[FacetValue], int]:
-        """Return them."""
+        """Return the values and the number of further ones."""
         with OpenFilter(self.filter) as opened:
             return self.facet.counted(look.kept_matching(opened))
 
 
 @dataclass(frozen=True, slots=True)
 class CountOf(_OfFilter):
-    """How many messages match a filter."""
+    """The number of messages that match a filter."""
 
     def __call__(self, failed: FailedQueue, look: Look) -> int:
-        """Return how many."""
+        """Return the number."""
         with OpenFilter(self.filter) as opened:
             return look.first(1, opened).matching
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOf:
-    """What an order would send.
+    """The plan of an order.
 
     Args:
         order: the order.
-        to_ask: whether it is to be asked for somebody else's approval, who has to find the very
-            messages.
+        to_ask: whether somebody else will approve it, which fixes the exact messages.
     """
 
     order: Order
@@ -135,7 +135,7 @@ class AnswerOf:
 
     Args:
         sql: the query.
-        bodies: whether it may ask for bodies.
+        bodies: whether it may read bodies.
     """
 
     sql: str
@@ -143,12 +143,12 @@ class AnswerOf:
     has_expression: bool = True
 
     def __call__(self, failed: FailedQueue, look: Look) -> QueryResult:
-        """Return it."""
+        """Return the answer."""
         sql, columns = checked_query(self.sql)
         bodies = sorted({column.name for column in columns} & BODIES)
         if bodies and not self.bodies:
             raise ConfigurationError(
-                f"this console hides bodies, and the query asks for {', '.join(bodies)}",
+                f"this console hides bodies, and the query reads {', '.join(bodies)}",
                 "Name the columns that you need.",
             )
         return look.query(sql, columns, _LIMITS)

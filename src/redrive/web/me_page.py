@@ -1,4 +1,4 @@
-"""The page that says who somebody is here, what they may do, and what would grant them more."""
+"""The page that shows users who they are, what they may do, and how to get more rights."""
 
 from dataclasses import dataclass
 
@@ -23,12 +23,12 @@ _MOST_QUEUES = 200
 
 @dataclass(frozen=True, slots=True)
 class QueueRights:
-    """What a user may do with a queue.
+    """A user's rights on a queue.
 
     Args:
         place: the queue.
-        missing: of each act the rights that are missing.
-        command: the command that grants what is missing; empty where nothing is.
+        missing: the missing rights, by act.
+        command: the command that grants what is missing; empty if nothing is.
     """
 
     place: QueuePlace
@@ -37,7 +37,7 @@ class QueueRights:
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """Rights by queue, and the commands that grant more."""
+    """Show the user's rights by queue, and the commands that grant more."""
     problem = ""
     places: list[QueuePlace] = []
     try:
@@ -110,8 +110,8 @@ def _lines(
 
 
 def _standing(context: ConsoleContext) -> dict[Verb, str] | None:
-    """The regular expressions of the user's permissions; None where the management API does not
-    tell them: it tells administrators."""
+    """Return the regular expressions of the user's permissions; None if the management API does not
+    show them, as it does only for administrators."""
     url = BrokerURL.parse(context.settings.url)
     try:
         with ManagementAPI(url, context.settings.management_url) as management:

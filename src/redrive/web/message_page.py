@@ -1,4 +1,4 @@
-"""The page of a message: its way, its headers, its body."""
+"""The page of a message: its history, headers and body."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -29,10 +29,10 @@ class TreeLine(NamedTuple):
     """A line of a tree.
 
     Args:
-        depth: how far it is indented.
-        name: the member's name, or its number in a list; empty at the root.
-        value: its value; of a list or an object how many members it has.
-        kind: the type of JSON.
+        depth: its nesting depth.
+        name: the member's name, or its index in a list; empty at the root.
+        value: its value; for a list or an object, the number of its members.
+        kind: its JSON type.
     """
 
     depth: int
@@ -42,14 +42,14 @@ class TreeLine(NamedTuple):
 
 
 class BodyView(NamedTuple):
-    """A body, as one of `VIEWS`.
+    """A body, shown as one of `VIEWS`.
 
     Args:
-        view: which.
-        tree: its lines, where it is a tree.
-        text: it, where it is text or bytes.
-        note: what is not shown of it; empty where all is.
-        is_json: whether there is a tree of it.
+        view: which one.
+        tree: the lines of the tree view.
+        text: the text of the other views.
+        note: what is not shown of it; empty if everything is.
+        is_json: whether it has a tree view.
     """
 
     view: str
@@ -60,8 +60,8 @@ class BodyView(NamedTuple):
 
 
 def viewed(message: FailedMessage, wanted: str) -> BodyView:
-    """A body as it was asked for, or as it can be shown: as a tree where it is JSON, as text where
-    it is that, else byte for byte. Tree and text are what its handler reads."""
+    """Return a body in the wanted view, or the best possible one: a tree for JSON, text for text,
+    else a hex dump. Tree and text show what a handler would receive."""
     value, encoding = body_of(message)
     is_json = encoding == "json"
     if wanted == "tree" and is_json:
@@ -84,7 +84,7 @@ def viewed(message: FailedMessage, wanted: str) -> BodyView:
 
 
 def _branches(root: object) -> list[TreeLine]:
-    """The lines of a tree, in order. What is nested too deep stands in one line."""
+    """Return the lines of a tree, in order; a value that is nested too deep gets one line."""
     found: list[TreeLine] = []
     to_do: list[tuple[int, str, object]] = [(0, "", root)]
     while to_do and len(found) <= _MOST_LINES:
@@ -155,12 +155,12 @@ _TYPES = {
     b"A": "list",
     b"F": "table",
 }
-"""The types of AMQP's fields, by their tags. Source: AMQP 0-9-1, 4.2.1, as RabbitMQ reads them,
+"""The types of AMQP fields, by tag. Source: AMQP 0-9-1, 4.2.1, as RabbitMQ reads them,
 https://www.rabbitmq.com/amqp-0-9-1-errata#section_3"""
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """A message in full."""
+    """Show a message in full."""
     message, look = _message(context, request)
     view = request.text("view") or VIEWS[0]
     hidden = context.settings.hide_bodies
@@ -190,7 +190,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def download(context: ConsoleContext, request: PageRequest) -> Response:
-    """The body, byte for byte, as something that no browser opens."""
+    """Return the body, byte for byte, as a download that no browser opens."""
     if context.settings.hide_bodies:
         raise ConfigurationError(
             "this console hides bodies",
@@ -206,13 +206,13 @@ def download(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def _message(context: ConsoleContext, request: PageRequest) -> tuple[FailedMessage, Look]:
-    """The message that is meant, and the look that it was seen in."""
+    """Return the requested message, and the look that found it."""
     id_ = request.text("id")
     return context.looks.ask(request.place, lambda look: look.named(id_))
 
 
 def _typed(message: FailedMessage) -> list[tuple[str, str, str]]:
-    """The headers with the types that they came with, by name."""
+    """Return the headers with their AMQP types, sorted by name."""
     raw = message.properties.headers.raw_by_name()
     return sorted(
         (text_of(name), _type_of(raw.get(name, b"")), _words_of(value))
@@ -221,12 +221,12 @@ def _typed(message: FailedMessage) -> list[tuple[str, str, str]]:
 
 
 def _type_of(raw: bytes) -> str:
-    """What a field is, by the tag that it came with."""
+    """Return the type of a field, by its tag."""
     return _TYPES.get(raw[:1], "unknown")
 
 
 def _neighbours(context: ConsoleContext, place: QueuePlace, message: FailedMessage) -> Neighbours:
-    """The messages next to one, among those of its cause."""
+    """Return the previous and next message of the same cause."""
     group = cause_of(message).group_id
     try:
         found, _ = context.looks.ask(

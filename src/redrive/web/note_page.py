@@ -1,4 +1,4 @@
-"""What people say of causes on the pages of a console."""
+"""Notes on causes, written on a console's pages."""
 
 from starlette.responses import RedirectResponse, Response
 
@@ -9,10 +9,10 @@ from redrive.web.page_request import PageRequest
 
 
 def say(context: ConsoleContext, request: PageRequest) -> Response:
-    """Writes down what a form says of a cause, and shows the page that it was on."""
+    """Write the note that a form sent to the journal, and return to its page."""
     if not context.settings.may_note:
         raise ConfigurationError(
-            "this console takes no remarks",
+            "this console does not accept notes",
             "Start it with --allow note, or use redrive causes.",
         )
     context.check_remark()
@@ -28,7 +28,7 @@ def _remark_of(context: ConsoleContext, request: PageRequest) -> CauseNote:
             if state not in SAYABLE:
                 raise ConfigurationError(
                     f"there is no state {state[:40]!r}",
-                    f"Give one of {', '.join(SAYABLE)}.",
+                    f"Choose from {', '.join(SAYABLE)}.",
                 )
             return CauseNote(
                 NoteKind.STATE,
@@ -44,4 +44,6 @@ def _remark_of(context: ConsoleContext, request: PageRequest) -> CauseNote:
             undone = context.journal_cache.book.named(request.text("remark"))
             return CauseNote(NoteKind.UNDO, undone.group, undone.words, undoes=undone.id)
         case kind:
-            raise ConfigurationError(f"{kind[:40]!r} is no remark", "Use the pages.")
+            raise ConfigurationError(
+                f"{kind[:40]!r} is not a kind of note", "Use the console's pages."
+            )

@@ -1,4 +1,4 @@
-"""The page that says what is failing, of all queues."""
+"""The overview: what is failing in all queues."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -24,23 +24,23 @@ from redrive.web.queue_states import QueueState
 
 _MOST_CAUSES = 100
 _LATE = timedelta(seconds=30)
-"""For how long a look is believed before the management API that counts nothing: it counts each
-queue every five seconds, and later under load."""
+"""How long a look takes precedence over a management API that reports an empty queue: the API
+counts each queue every five seconds, and less often under load."""
 _NOW = timedelta(minutes=5)
-"""What failed in these is failing now."""
+"""Messages that failed within this time count as failing now."""
 _ORDER = (CauseState.FAILING_AGAIN, CauseState.NEW, CauseState.KNOWN, CauseState.FIXED)
 
 
 @dataclass(slots=True)
 class _Found:
-    """What is known of all queues.
+    """What is known about all queues.
 
     Args:
         overview: their causes.
-        standings: how much is known of which, by the queue's name.
-        places: how pages call each queue.
-        hours: how many have failed in each of the last 24 hours, by the queue's name.
-        recent: how many have failed in the last minutes, where a look is young enough to say it.
+        standings: how current the data is, by queue name.
+        places: the place of each queue, by queue name.
+        hours: failures in each of the last 24 hours, by queue name.
+        recent: failures in the last minutes, by queue name, where a look is recent enough.
     """
 
     overview: Overview = field(default_factory=Overview)
@@ -51,7 +51,7 @@ class _Found:
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The overview: causes over all queues, and the queues."""
+    """Show the causes across all queues, and the queues."""
     problem = ""
     lines: list[QueueState] = []
     try:
@@ -102,8 +102,8 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def look(context: ConsoleContext, request: PageRequest) -> Response:
-    """Looks at all queues that have messages and that the user may look at: what one may not must
-    not keep the others from being looked at."""
+    """Start a look at every queue that has messages and that the user may read; the others are
+    skipped."""
     lines = [line for line in context.queue_states.lines() if line.failed]
     context.ask_rights(line.place for line in lines)
     for line in lines:
@@ -113,14 +113,14 @@ def look(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def _in_order(causes: Iterable[SharedGroup], said: dict[int, CauseStatus]) -> list[SharedGroup]:
-    """The causes that are not muted: first those that are failing again, then new ones, and the
-    latest first among those of one state."""
+    """Return the causes that are not muted: those failing again first, then new ones, and the
+    latest first within a state."""
     shown = [one for one in causes if said[id(one)].state in _ORDER]
     return sorted(shown, key=lambda one: _ORDER.index(said[id(one)].state))
 
 
 def _has(shared: SharedGroup, found: _Found, word: str) -> bool:
-    """Whether a word stands in what people read of a cause, its queues included."""
+    """Return whether the visible texts of a cause, its queues included, contain a word."""
     key = shared.group.key
     texts = [found.places[queue].name for queue in shared.queues]
     texts += [key.what, key.frame] if isinstance(key, Cause) else []
@@ -128,7 +128,7 @@ def _has(shared: SharedGroup, found: _Found, word: str) -> bool:
 
 
 def _rate(shared: SharedGroup, now: datetime) -> float:
-    """How many have failed a minute for a cause in the last minutes."""
+    """Return a cause's recent failures per minute."""
     since = (now - _NOW).timestamp()
     return shared.group.failed_since(since) / (_NOW / timedelta(minutes=1))
 
@@ -146,14 +146,14 @@ def _found(context: ConsoleContext, lines: list[QueueState], now: datetime) -> _
 def _causes(
     context: ConsoleContext, line: QueueState, found: _Found, all_: OpenFilter, now: datetime
 ) -> Look | None:
-    """Takes the causes that are known of a queue; returns the look that told them."""
+    """Add a queue's known causes to the overview; return the look that they come from."""
     book = context.journal_cache.book
     try:
         groups, look = context.looks.ask(line.place, lambda look: book.groups_of(look, all_))
-    except RedriveError:  # nothing is kept, or the queue went meanwhile
+    except RedriveError:  # no look is kept, or the queue was deleted meanwhile
         return None
     if line.failed == 0 and (look.as_of is None or now - look.as_of > _LATE):
-        return None  # it was emptied since
+        return None  # it has been emptied since
     found.overview.take(line.queue, groups)
     every = groups.largest_first
     found.hours[line.queue] = hours_of(every, now)

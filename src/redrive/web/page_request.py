@@ -1,4 +1,4 @@
-"""What a page was asked for."""
+"""The parameters of a page request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ _MOST_REASON = 500
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """A queue that a page is about.
+    """The queue of a page.
 
     Args:
         name: the main queue of a subscription, or a dead-letter queue.
-        literal: whether the queue of this very name is meant, which redrive did not make.
+        literal: whether `name` is the exact name of a queue that redrive did not create.
     """
 
     name: str
@@ -24,16 +24,16 @@ class QueuePlace:
 
     @property
     def asks(self) -> dict[str, str]:
-        """It as a part of an address."""
+        """The queue as query parameters."""
         return {"queue": self.name, **({"literal": "1"} if self.literal else {})}
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request, as far as pages look at it.
+    """The parameters of a request.
 
     Args:
-        values: what the address says, or the form.
+        values: the values of the query string or the form.
         root: the path that the console is mounted at; empty for the root.
     """
 
@@ -41,16 +41,16 @@ class PageRequest:
     root: str = ""
 
     def text(self, name: str) -> str:
-        """A value without spaces around it; empty where it was not given."""
+        """Return a value without surrounding spaces; empty if it is missing."""
         return self.values.get(name, "").strip()
 
     @property
     def reason(self) -> str:
-        """Why somebody does something, as the journal takes it."""
+        """The reason for an action, shortened for the journal."""
         return self.text("reason")[:_MOST_REASON]
 
     def number(self, name: str, default: int, *, least: int = 0, most: int = 10**9) -> int:
-        """A whole number."""
+        """Return a value as a whole number."""
         text = self.text(name).replace(",", "")
         if not text:
             return default
@@ -63,21 +63,20 @@ class PageRequest:
 
     @property
     def place(self) -> QueuePlace:
-        """The queue that is meant."""
+        """The requested queue."""
         name = self.values.get("queue", "")
         if not name:
-            raise ConfigurationError("no queue was named", "Choose one on the overview.")
+            raise ConfigurationError("no queue given", "Choose one on the overview.")
         return QueuePlace(name, self.text("literal") == "1")
 
     @property
     def filter(self) -> Filter:
-        """Which messages are meant."""
+        """The filter for the requested messages."""
         groups = [group.strip() for group in self.text("group").split(",") if group.strip()]
         return Filter(self.text("where") or None, groups=tuple(groups))
 
     def link(self, path: str, values: Mapping[str, object] | None = None) -> str:
-        """The address of a page of the console, with what it is asked for; what is empty is left
-        out."""
+        """Return the address of a page with these parameters, without the empty ones."""
         said = [(name, str(value)) for name, value in (values or {}).items() if value != ""]
         return f"{self.root}{path}" + (
             f"?{urlencode(said, errors='surrogateescape')}" if said else ""

@@ -1,4 +1,4 @@
-"""The page of a plan: what a requeue would send, how, and why; and its beginning."""
+"""The page that plans a requeue and starts it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,22 +24,23 @@ from redrive.web.look_questions import PlanOf
 from redrive.web.page_request import PageRequest, QueuePlace
 
 MANY = 1000
-"""More messages than these are sent only where their number was typed."""
+"""Above this number of messages, the user must type the number to confirm."""
 CANARY, RATE, STOP_AT = 20, 200, 5
-"""What is safe: how many go first, how many a second, and the percentage that may fail."""
+"""Safe defaults: the size of the canary, messages per second, and the percentage of failures at
+which to stop."""
 _OLD = timedelta(minutes=15)
 _LATELY = timedelta(days=7)
-"""For how long the plan of another requeue speaks of one that did not get to its end."""
+"""How long a plan mentions an earlier requeue that did not finish."""
 _MOST_UNFINISHED = 3
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The plan of a requeue, of what the last look has found."""
+    """Show the plan of a requeue, according to the last look."""
     return _page(context, request, "")
 
 
 def begin(context: ConsoleContext, request: PageRequest) -> Response:
-    """Begins the requeue, and shows its job."""
+    """Start the requeue, and show its job."""
     place = request.place
     context.check(OperatorAct.REQUEUE, place)
     _check_alone(context, place)
@@ -54,7 +55,7 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def ask(context: ConsoleContext, request: PageRequest) -> Response:
-    """Asks for the approval of somebody else, and shows the job that waits for it."""
+    """Request somebody else's approval, and show the job that is waiting for it."""
     place = request.place
     context.check(OperatorAct.REQUEUE, place)
     try:
@@ -70,20 +71,20 @@ def ask(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def order_of(context: ConsoleContext, request: PageRequest, limit: int | None = None) -> Order:
-    """The order that a form gives."""
+    """Return the order that a form describes."""
     patch = request.text("patch") or None
     if patch is not None and not context.settings.may_edit:
         raise ConfigurationError(
-            "this console changes no bodies",
+            "this console does not allow edits to bodies",
             "Start it with --allow requeue,edit.",
         )
     if patch is not None and context.settings.hide_bodies:
         raise ConfigurationError(
-            "this console hides bodies, and can't show what a patch changes",
+            "this console hides bodies, so it can't show what a patch changes",
             "Start it without --hide-bodies, or use the command line.",
         )
     if context.settings.mask is not None and patch is not None:
-        # What it changes would be told of the bodies as they are.
+        # The effects of a patch on bodies could reveal masked values.
         check_patch(context.settings.mask, patch)
     rate = request.number("rate", RATE, most=1_000_000)
     stop_at = request.number("stop_at", STOP_AT, most=100)
@@ -105,41 +106,42 @@ def order_of(context: ConsoleContext, request: PageRequest, limit: int | None = 
 
 
 def _planned(context: ConsoleContext, request: PageRequest) -> tuple[Order, Plan, Look]:
-    """The order, and what it would send of what the last look has found: so many, and no more."""
+    """Return the order, limited to the planned number of messages, with its plan and the look."""
     order = order_of(context, request)
     plan, look = context.looks.answer(request.place, PlanOf(order))
     return order_of(context, request, max(1, plan.count)), plan, look
 
 
 def _check_confirmed(request: PageRequest, reason: str, plan: Plan) -> None:
-    """Raises ConfigurationError unless people have said why, and how many."""
+    """Require a reason, the number that was planned and, for more than 1,000 messages or a patch,
+    that number typed by the user."""
     if not plan.count:
-        raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
+        raise ConfigurationError("there is nothing to requeue", "Refresh the queue.")
     if not reason:
-        raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
+        raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
     if request.number("planned", -1, most=10**12) != plan.count:
         raise ConfigurationError(
             (
-                "the plan has changed: it is of 1 message now"
+                "the plan has changed: it now has 1 message"
                 if plan.count == 1
-                else f"the plan has changed: it is of {plan.count:,} messages now"
+                else f"the plan has changed: it now has {plan.count:,} messages"
             ),
-            "Read it once more.",
+            "Check it, then start again.",
         )
     needs_number = plan.count > MANY or bool(request.text("patch"))
     if needs_number and request.number("typed", -1, most=10**12) != plan.count:
         raise ConfigurationError(
             (
-                "1 message would be requeued, and this number was not typed"
+                "1 message would be requeued, but you did not type 1"
                 if plan.count == 1
-                else f"{plan.count:,} messages would be requeued, and this number was not typed"
+                else f"{plan.count:,} messages would be requeued, but you did not type {plan.count}"
             ),
-            "Type it to confirm.",
+            "Type the number to confirm.",
         )
 
 
 def _check_alone(context: ConsoleContext, place: QueuePlace) -> None:
-    """Raises ConfigurationError where somebody else has begun a requeue of this queue."""
+    """Check that no other requeue of this queue is running."""
     with context.worker.journal() as journal:
         check_alone(journal, place.name)
 
@@ -151,7 +153,7 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
     except ConfigurationError as error:
         if not problem:
             raise
-        # What was typed can't be used: it is shown with the defaults, and what is wrong with it.
+        # The input is invalid: show the plan with the defaults, and the error.
         kept = {
             name: request.text(name) for name in ("queue", "literal", "group", "where", "reason")
         }
@@ -187,7 +189,7 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
 
 
 def _unfinished(context: ConsoleContext, place: QueuePlace) -> list[JobRecord]:
-    """The requeues of a queue that did not get to their end of late, and could be resumed."""
+    """Return the queue's recent requeues that did not finish and can be resumed."""
     since = datetime.now(UTC) - _LATELY
     return [
         job
@@ -208,8 +210,8 @@ def _age_of(look: Look) -> timedelta:
 def _places(
     context: ConsoleContext, place: QueuePlace, order: Order, plan: Plan
 ) -> list[MessageCounts]:
-    """What is in the queues that messages go to, and who consumes them, as far as the broker says
-    it."""
+    """Return the counts and consumers of the destination queues; empty if the broker can't be
+    asked."""
     failed = context.looks.queue(place)
     try:
         if order.to is not None:

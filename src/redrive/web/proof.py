@@ -1,5 +1,5 @@
-"""The proof of a job: what was chosen, by whom and why, and what became of it, to be printed or
-kept."""
+"""The proof of a job: a report of what was chosen, by whom and why, and of the results, to print or
+keep."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from redrive.web.page_request import PageRequest, QueuePlace
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The proof of a job, as a page, text or JSON."""
+    """Show the proof of a job, as a page, text or JSON."""
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
         context.check_look(QueuePlace(record.queue, record.literal))
@@ -46,7 +46,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def json_of(record: JobRecord, not_settled: int) -> dict[str, object]:
-    """All that the journal has of a job, and the sum of it."""
+    """Return everything the journal has on a job, and its totals."""
     of_job = JobTotals.of(record)
     return {
         **record.as_json(),
@@ -58,22 +58,22 @@ def json_of(record: JobRecord, not_settled: int) -> dict[str, object]:
 
 
 def text_of(record: JobRecord, not_settled: int) -> str:
-    """The same in words, a fact a line."""
+    """Return the proof as text, one fact per line."""
     of_job = JobTotals.of(record)
     facts: list[tuple[str, str]] = [
         ("job", record.id),
-        ("did", record.kind),
+        ("action", record.kind),
         ("queue", record.queue),
         ("broker", record.broker),
         ("who", record.by),
         ("asked for by", record.asked_by),
         ("approved by", record.approved_by),
         ("why", record.reason),
-        ("begun", f"{moment_in_words(record.begun_at)} UTC"),
-        ("heard of", f"{moment_in_words(record.changed_at)} UTC"),
+        ("started", f"{moment_in_words(record.begun_at)} UTC"),
+        ("last update", f"{moment_in_words(record.changed_at)} UTC"),
         ("state", record.state.value),
         ("problem", record.problem),
-        ("the same as", begun_with(record)),
+        ("command", begun_with(record)),
         ("planned", f"{of_job.planned:,}"),
         *_causes_of(record),
         ("succeeded", f"{of_job.succeeded:,}"),
@@ -91,27 +91,25 @@ def text_of(record: JobRecord, not_settled: int) -> str:
 
 
 def _duplicates_of(record: JobRecord) -> str:
-    """How many messages may be there twice, and of how many of these the ids are known."""
+    """Return the number of possible duplicates, and for how many the id is known."""
     count, known = record.possible_duplicates, len(record.duplicate_ids)
     if known >= count:
         return f"{count:,}"
     return (
-        f"{count:,}, of which 1 is known by id"
-        if known == 1
-        else f"{count:,}, of which {known:,} are known by id"
+        f"{count:,}, 1 with a known id" if known == 1 else f"{count:,}, {known:,} with a known id"
     )
 
 
 def _causes_of(record: JobRecord) -> list[tuple[str, str]]:
-    """What was chosen, by cause, and what stays. Whoever may write to the journal may have made it
-    up."""
+    """Return the chosen causes, and the messages left out. Anybody who may write to the journal
+    could have forged the record."""
     stay = cast("Mapping[str, Any]", record.plan).get("stay")
     lines = [("", f"{one.count:,} {one.group_id} {one.what}") for one in causes_of(record)]
     why_they_stay = {
-        "requeued_too_often": "were requeued too often, and stay",
-        "no_way_back": "do not say where they failed, and stay",
-        "contradicted": "have a way back that the broker contradicts, and stay",
-        "unchecked": "have a way back that the broker could not confirm, and stay",
+        "requeued_too_often": "left out: requeued too often",
+        "no_way_back": "left out: no record of where they failed",
+        "contradicted": "left out: the broker contradicts their way back",
+        "unchecked": "left out: the broker could not confirm their way back",
     }
     return lines + [
         ("", f"{stay[why]} {words}")

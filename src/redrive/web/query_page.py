@@ -1,4 +1,4 @@
-"""The page of a query: SQL over failed messages."""
+"""The query page: SQL over failed messages."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ EXAMPLE = "select error_type, count(*) as n from failed group by all order by n 
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """A query and its answer, as a page, CSV, JSON or Parquet."""
+    """Run a query, and show its answer as a page, CSV, JSON or Parquet."""
     sql, form = request.text("sql"), request.text("format")
     answer: QueryResult | None = None
     look: Look | None = None
@@ -64,7 +64,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def _choice(context: ConsoleContext, request: PageRequest) -> list[str]:
-    """The names of the queues that there are."""
+    """Return the names of the queues."""
     try:
         return [line.place.name for line in context.queue_states.lines()]
     except RedriveError:
@@ -78,7 +78,7 @@ def _answer(context: ConsoleContext, request: PageRequest, sql: str) -> tuple[Qu
 
 
 def _cells(answer: QueryResult) -> list[list[tuple[str, bool]]]:
-    """The cells of the first rows, and which of them are numbers."""
+    """Return the cells of the first rows, each with whether it is a number."""
     return [
         [_cell(row.get(column)) for column in answer.columns] for row in answer.rows[:_MOST_ROWS]
     ]
@@ -95,7 +95,6 @@ def _cell(value: object) -> tuple[str, bool]:
 
 
 def _csv(answer: QueryResult) -> str:
-    """The answer as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     writer.writerow([inert(column) for column in answer.columns])

@@ -1,8 +1,7 @@
-"""The process that answers what people have made up: an expression or a query may take any memory
-and time, and this process takes so much and no more.
+"""The process that answers filters and queries written by users; it limits their memory.
 
-It gets one question after the other by a connection whose file descriptor is its argument, and ends
-when the console does. `python -m redrive.web.question_process 3` runs it.
+It receives one question at a time over a connection whose file descriptor is its argument, and
+exits when the console does. `python -m redrive.web.question_process 3` runs it.
 """
 
 import contextlib
@@ -21,12 +20,12 @@ from redrive.web.questions import READY, QuestionResult, QuestionTask, answered
 
 _GLANCE_SECONDS = 0.5
 _MEMORY = 1024 * 1024 * 1024
-"""Bytes that questions may take beside what this process has when it starts."""
+"""Bytes that questions may use beyond what this process uses when it starts."""
 
 
 def main() -> None:
     """Answer questions until the console is gone."""
-    import duckdb  # noqa: F401 - before its memory is measured
+    import duckdb  # noqa: F401 - loaded before the memory limit is computed
 
     redact_kinds_named(os.environ.get(KINDS_VARIABLE, ""))
     connection: Connection[QuestionResult | str, QuestionTask] = Connection(int(sys.argv[1]))
@@ -53,27 +52,27 @@ def _answer(task: QuestionTask) -> QuestionResult:
         if "can't start new thread" not in str(error):
             return QuestionResult(defect=traceback.format_exc())
         return QuestionResult(error=too_large())
-    except Exception:  # noqa: BLE001 - the console says so, and this process goes on
+    except Exception:  # noqa: BLE001 - the console reports it, and this process goes on
         return QuestionResult(defect=traceback.format_exc())
 
 
 def too_large() -> ConfigurationError:
-    """The error that a question needs too much memory."""
+    """Return the error for a question that needs too much memory."""
     return ConfigurationError(
-        "the question needs more memory than a console gives it",
-        "Ask for less at a time, or use the command line.",
+        "the filter or query needs too much memory",
+        "Narrow it down, or use the command line.",
     )
 
 
 def _end_with(console: int) -> None:
-    """Ends this process, in the middle of a question, once the console was killed."""
+    """End this process, even during a question, once the console is gone."""
     while os.getppid() == console:
         time.sleep(_GLANCE_SECONDS)
     os._exit(1)
 
 
 def _limit_memory() -> None:
-    # Other systems than Linux do not say it there, nor do they keep to the limit.
+    # Only Linux has this file and enforces the limit.
     with contextlib.suppress(OSError), open("/proc/self/statm") as file:
         most = int(file.read().split()[0]) * resource.getpagesize() + _MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (most, most))

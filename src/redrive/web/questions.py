@@ -1,5 +1,5 @@
-"""Asks what people have made up in processes that can be ended: after so long, with so much memory,
-so many at a time, and when whoever asked has gone."""
+"""Runs filters and queries written by users in processes with limits on time, memory and number,
+which end when the client hangs up."""
 
 import contextlib
 import os
@@ -25,14 +25,14 @@ from redrive.web.look_questions import LookQuestion
 from redrive.web.page_request import QueuePlace
 
 READER_IS_GONE: ContextVar[threading.Event] = ContextVar("redrive-reader-is-gone")
-"""Set once whoever has sent a request has hung up."""
+"""Set once the client of the current request has hung up."""
 READY = "ready"
-"""What a process says that can be asked."""
+"""What a process sends once it is ready for questions."""
 _SECONDS = 20.0
 _MOST_OF_A_USER = 2
 _MOST = 6
 _IDLE = 2
-"""Processes that are kept for the next question: to start one takes half a second."""
+"""Processes that are kept for the next question: starting one takes half a second."""
 _START_SECONDS = 60.0
 _GLANCE_SECONDS = 0.05
 _EVER = timedelta(days=36500)
@@ -40,7 +40,7 @@ _COMMAND = (sys.executable, "-P", "-m", "redrive.web.question_process")
 
 
 class TooManyQuestions(RedriveError):
-    """So many questions are being answered that this one can't be."""
+    """Too many questions are being answered to accept this one."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem, remedy)
@@ -51,15 +51,15 @@ class TooManyQuestions(RedriveError):
 
 @dataclass(frozen=True, slots=True)
 class QuestionTask:
-    """A question, and of what it is asked.
+    """A question, and the queue that it is about.
 
     Args:
         place: the queue.
         url: the broker's address.
         family: the exchange family.
-        management_url: where the management API is; None for the usual place.
-        mask: what is hidden in bodies.
-        keeps_bodies: whether bodies are kept on this machine.
+        management_url: the address of the management API; None for the default.
+        mask: what to mask in bodies.
+        keeps_bodies: whether bodies are stored on this machine.
         question: the question.
     """
 
@@ -74,13 +74,13 @@ class QuestionTask:
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """What came of a question: an answer, an error, or a defect of redrive's.
+    """The result of a question: an answer, an error, or a bug in redrive.
 
     Args:
         answer: the answer.
-        look: the look that it is of, without its messages.
-        error: why there is none.
-        defect: the traceback of an exception that nobody has foreseen.
+        look: the look that answered, without its messages.
+        error: why there is no answer.
+        defect: the traceback of an unexpected exception.
     """
 
     answer: object = None
@@ -90,7 +90,7 @@ class QuestionResult:
 
 
 def failed_queue_of(task: QuestionTask) -> FailedQueue:
-    """Return the queue that a question is of."""
+    """Return the queue that a question is about."""
     return FailedQueue(
         task.url,
         task.place.name,
@@ -102,7 +102,7 @@ def failed_queue_of(task: QuestionTask) -> FailedQueue:
 
 
 def answered(task: QuestionTask, failed: FailedQueue | None = None) -> tuple[object, Look]:
-    """Return what an earlier look answers; the queue is not touched."""
+    """Return the answer of an earlier look, and that look; the queue is not touched."""
     queue = failed or failed_queue_of(task)
     return answer_of(
         queue,
@@ -112,17 +112,17 @@ def answered(task: QuestionTask, failed: FailedQueue | None = None) -> tuple[obj
 
 
 class _Process:
-    """A process that answers one question after the other."""
+    """A process that answers one question at a time."""
 
     def __init__(self) -> None:
         own, other = Pipe()
         self._connection = own
-        # What a question has spilled goes with its process, however that ends.
+        # Temporary files of queries are deleted with the process, however it ends.
         self._folder = tempfile.TemporaryDirectory(prefix="redrive-question-")
         try:
             self._process = subprocess.Popen(
                 [*_COMMAND, str(other.fileno())],
-                # Each of a thread's own pools of memory would count as a part of what it may take.
+                # Per-thread malloc arenas would count towards the memory limit.
                 env={
                     **without_address(os.environ),
                     "MALLOC_ARENA_MAX": "2",
@@ -137,11 +137,11 @@ class _Process:
             other.close()
 
     def wait_for_start(self) -> None:
-        """Wait until it can be asked."""
+        """Wait until it is ready for questions."""
         self._received(_START_SECONDS, _died())
 
     def ask(self, task: QuestionTask) -> QuestionResult:
-        """Return its answer."""
+        """Return the result of a question."""
         self._connection.send(task)
         found = self._received(_SECONDS, _too_slow())
         assert isinstance(found, QuestionResult)
@@ -153,7 +153,7 @@ class _Process:
         try:
             while not self._connection.poll(_GLANCE_SECONDS):
                 if gone is not None and gone.is_set():
-                    raise TooManyQuestions("nobody waits for the answer", "")
+                    raise TooManyQuestions("the client has hung up", "")
                 if time.monotonic() > until:
                     raise late
             found: QuestionResult | str = self._connection.recv()
@@ -162,11 +162,11 @@ class _Process:
         return found
 
     def kill(self) -> None:
-        """Have whoever waits for an answer get none."""
+        """Kill the process; a caller that waits for an answer gets an error."""
         self._process.kill()
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process and clean up, whatever it is doing."""
         self._process.kill()
         self._process.wait()
         self._connection.close()
@@ -174,7 +174,7 @@ class _Process:
 
 
 class Questions:
-    """The processes that answer what people have made up, for all users of a console."""
+    """The processes that answer filters and queries for all users of a console."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -184,10 +184,10 @@ class Questions:
         self._is_closed = False
 
     def ask(self, user: str, task: QuestionTask) -> tuple[object, Look]:
-        """Return what an earlier look answers, and that look."""
+        """Return the answer of an earlier look, and that look."""
         with self._a_place(user), self._a_process() as process:
             found = process.ask(task)
-            # One that could not answer may lack the memory for the next question, too.
+            # A process that failed may lack memory for the next question too: it is not reused.
             if found.error is not None:
                 raise found.error
             if found.defect:
@@ -195,7 +195,7 @@ class Questions:
         return found.answer, found.look
 
     def close(self) -> None:
-        """End all of them."""
+        """End all processes."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -210,8 +210,8 @@ class Questions:
         with self._lock:
             if len(self._asking) >= _MOST or self._asking.count(user) >= _MOST_OF_A_USER:
                 raise TooManyQuestions(
-                    "other questions with a filter or a query are being answered",
-                    "Wait for their end, and ask again.",
+                    "too many filters and queries are running",
+                    "Wait a moment, then try again.",
                 )
             self._asking.append(user)
         try:
@@ -244,20 +244,20 @@ class Questions:
 
 
 def without_address(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment for a process that is told the broker's address, with its password, by a
-    pipe."""
+    """Return the environment without the broker's address and password, which the process gets
+    through a pipe."""
     return {name: value for name, value in environment.items() if name != "REDRIVE_URL"}
 
 
 def _too_slow() -> ConfigurationError:
     return ConfigurationError(
-        f"the question takes longer than {_SECONDS:g} s",
-        "Ask for less at a time, or use the command line.",
+        f"the filter or query took longer than {_SECONDS:g} s",
+        "Narrow it down, or use the command line.",
     )
 
 
 def _died() -> ConfigurationError:
     return ConfigurationError(
-        "the process that was to answer has ended, perhaps for want of memory",
-        "Ask for less at a time, or use the command line.",
+        "the process that ran the filter or query died, perhaps out of memory",
+        "Narrow it down, or use the command line.",
     )

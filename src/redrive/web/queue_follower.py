@@ -1,4 +1,4 @@
-"""What is known of the queues just now: their depth, and how a feed of failures goes."""
+"""The live state of the queues: their depths, and the state of the feed of failures."""
 
 import threading
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from redrive.web.page_request import QueuePlace
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """What is known of a queue just now.
+    """The live state of a queue.
 
     Args:
-        depth: how many messages it has; None where nobody knows.
-        difference: how many more that is than are shown; None where nobody knows.
-        differs_since: since when there is a difference.
-        is_held: whether somebody looks at it, so that its depth is not known.
-        away_since: since when the broker is away; None while it is there.
-        away_because: what it was last heard of it.
-        feed: how what fails is followed.
+        depth: how many messages it has; None if unknown.
+        difference: how many more it has than the page shows; None if unknown.
+        differs_since: since when they differ.
+        is_held: whether a look holds its messages, so that its depth is unknown.
+        away_since: since when the broker is unreachable; None while it is reachable.
+        away_because: the last error from the broker.
+        feed: the state of the feed of failures.
     """
 
     depth: int | None
@@ -37,29 +37,29 @@ class LiveState:
 
     @property
     def in_words(self) -> str:
-        """How the queue stands now, beside what a page shows of it."""
+        """The queue's current state compared with the page, as a sentence."""
         if self.away_since is not None:
             return (
-                f"The broker has been away since {moment_in_words(self.away_since)} UTC: "
-                f"{self.away_because}. What is shown is as old as it says."
+                f"The broker has been unreachable since {moment_in_words(self.away_since)} UTC: "
+                f"{self.away_because}. This page may be out of date."
             )
         if self.is_held:
-            return "Somebody is looking at the queue: how many it has is not known."
+            return "The queue is being scanned, so its current size is unknown."
         if self.depth is None:
-            return "How many it has now is not known."
+            return "The queue's current size is unknown."
         if self.difference is None:
-            return f"It has {self.depth:,} now."
+            return f"The queue has {self.depth:,} now."
         if not self.difference:
-            return "The queue has as many now."
+            return "The queue has the same number now."
         which = "more" if self.difference > 0 else "fewer"
         return (
-            f"The queue has {self.depth:,} now, {abs(self.difference):,} {which} than are shown, "
+            f"The queue has {self.depth:,} now, {abs(self.difference):,} {which} than shown here, "
             f"since {moment_in_words(self.differs_since)} UTC."
         )
 
 
 class QueueFollower:
-    """Watches the queues that are shown, and follows what fails. It begins with the first page."""
+    """A watcher of the queues that pages show, which also follows new failures."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._follower = Follower(
@@ -69,7 +69,7 @@ class QueueFollower:
         self._differs: dict[QueuePlace, datetime] = {}
 
     def state(self, place: QueuePlace, shown: int | None, counted: int | None) -> LiveState:
-        """What is known of a queue."""
+        """Return the live state of a queue."""
         if not place.literal:
             self._follower.want(place.name)
         self._follower.start()
@@ -87,7 +87,7 @@ class QueueFollower:
         )
 
     def knows_depth(self, place: QueuePlace) -> bool:
-        """Whether AMQP has told the depth of a queue."""
+        """Return whether AMQP has reported the depth of a queue."""
         reading = self._reading(place)
         return reading is not None and reading.all is not None
 
@@ -95,7 +95,7 @@ class QueueFollower:
         return self._follower.reading(place.name if place.literal else failed_queue(place.name))
 
     def close(self) -> None:
-        """Ends what it began."""
+        """Stop watching."""
         self._follower.close()
 
     def _since(self, place: QueuePlace, difference: int | None) -> datetime | None:

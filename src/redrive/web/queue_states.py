@@ -1,4 +1,4 @@
-"""What the queues of a virtual host hold, as a console shows it."""
+"""The current contents of a virtual host's queues."""
 
 import threading
 import time
@@ -14,22 +14,22 @@ from redrive.web.console_settings import ConsoleSettings
 from redrive.web.page_request import QueuePlace
 
 _FRESH = 2.0
-"""Seconds for which an answer of the management API, which is up to five seconds old, is good."""
+"""Seconds for which an answer of the management API is reused; it is up to five seconds old
+already."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue of failed messages, and what belongs to it.
+    """A queue of failed messages, with its related queues.
 
     Args:
-        place: how pages call it.
-        queue: the queue itself.
-        failed: what is in it; None where that was not counted.
-        main: how many messages wait in the main queue; None for a dead-letter queue.
-        retry: how many wait for their next attempt; None for a dead-letter queue.
-        consumers: who consumes the main queue, or the dead-letter queue; None if unknown.
-        moving: how many the broker is moving from one of its queues to another, or holds back;
-            None where that was not counted.
+        place: its place in pages.
+        queue: the queue's own name.
+        failed: how many messages it has; None if not counted.
+        main: how many messages are in the main queue; None for a dead-letter queue.
+        retry: how many are waiting for their next attempt; None for a dead-letter queue.
+        consumers: how many consumers the main queue or dead-letter queue has; None if unknown.
+        moving: how many the broker is moving between its queues or holds back; None if not counted.
     """
 
     place: QueuePlace
@@ -42,7 +42,7 @@ class QueueState:
 
 
 class QueueStates:
-    """What the management API tells of all queues of failed messages of a virtual host."""
+    """The state of a virtual host's queues of failed messages, from the management API."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
@@ -51,7 +51,7 @@ class QueueStates:
         self._asked_at = float("-inf")
 
     def lines(self) -> list[QueueState]:
-        """The queues, the fullest first; asked for anew every two seconds at most."""
+        """Return the queues, the fullest first; read again every two seconds at most."""
         with self._lock:
             if time.monotonic() - self._asked_at > _FRESH:
                 self._lines = self._asked()
@@ -59,7 +59,7 @@ class QueueStates:
             return self._lines
 
     def line(self, place: QueuePlace) -> QueueState | None:
-        """What is known of a queue now; None where that is nothing."""
+        """Return the state of a queue; None if unknown."""
         try:
             lines = self.lines()
         except RedriveError:

@@ -1,4 +1,4 @@
-"""Who has come in, and the desk that they sit at."""
+"""The signed-in users, and the context of each."""
 
 import contextlib
 import threading
@@ -13,42 +13,42 @@ from redrive.web.console_settings import ConsoleSettings
 from redrive.web.context import ConsoleContext
 
 _JUST_COME = 60.0
-"""Seconds."""
+"""Seconds for which a new user is kept without a session."""
 _MOST_CHECKS = 4
-"""Logins that the broker is asked for at a time: each is a connection."""
+"""Logins that are checked with the broker at a time: each opens a connection."""
 
 
-MOST_DESKS = 50
-"""Of guests. Each follows the broker by two connections and as many threads, once a page was shown:
-the one that has been idle for longest is left when another is needed."""
+MOST_CONTEXTS = 50
+"""Most contexts of users. Each uses two connections and two threads once a page was shown; beyond
+the limit, the one that has been idle longest is closed."""
 
 
 class SessionUser:
-    """Somebody who has come in."""
+    """A signed-in user."""
 
     def __init__(self, name: str, context: ConsoleContext) -> None:
         self.name = name
         self.context = context
         self.came = time.monotonic()
         self.requests = 0
-        """How many of theirs are being answered."""
+        """Number of the user's requests in progress."""
         self.is_gone = False
-        """Whether their desk is closed."""
+        """Whether the user's context is closed."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells guests apart."""
+        """What identifies the user."""
         return self.name, self.context.settings.url
 
     @property
     def is_busy(self) -> bool:
-        """Whether something of theirs goes on."""
+        """Whether a request or a task of the user is in progress."""
         return bool(self.requests) or self.context.is_busy
 
 
 class SessionUsers:
-    """Those who have come in. Each acts over a connection of their own, if they have logged in; one
-    who comes twice is one."""
+    """The signed-in users. Each user who logs in has their own connections; several logins of one
+    user share them."""
 
     def __init__(self, settings: ConsoleSettings, own: ConsoleContext) -> None:
         self._settings = settings
@@ -58,20 +58,21 @@ class SessionUsers:
         self.own = SessionUser("", own)
 
     def logged_in(self, user: str, password: str) -> SessionUser:
-        """Who logs in with a user and a password of the broker's, once that has let them in."""
+        """Return the user for a login, after the broker has accepted it."""
         url = url_with_login(self._settings.url, user, password)
         with self._checks:
             check_login(url)
         return self._session_user(user, replace(self._settings, url=url))
 
     def named(self, user: str) -> SessionUser:
-        """Whom a proxy has let in. They act as the console's user, and stand in the journal."""
+        """Return the user that a proxy names. They act as the console's broker user, under their
+        own name in the journal."""
         return self._session_user(user, replace(self._settings, operator=user))
 
     @contextlib.contextmanager
     def as_active(self, session_user: SessionUser) -> Iterator[SessionUser]:
-        """A guest at a desk that stays open for as long as the block: the guest's own, or another
-        one where that was left meanwhile."""
+        """Yield the user with a context that stays open during the block: their own, or a new one
+        if theirs was closed."""
         with self._lock:
             if session_user is not self.own:
                 session_user = self._with_context(session_user)
@@ -88,17 +89,16 @@ class SessionUsers:
             found = SessionUser(
                 session_user.name, self._context(session_user.context.settings, session_user.name)
             )
-        self._session_users[session_user.key] = found  # who has come last is the last
-        self._leave_idle_desks(found)
+        self._session_users[session_user.key] = found  # keep the most recently active last
+        self._close_idle_contexts(found)
         return found
 
     def _context(self, settings: ConsoleSettings, name: str) -> ConsoleContext:
         return ConsoleContext.of(settings, name, self.own.context.looks.questions)
 
-    def _leave_idle_desks(self, newest: SessionUser) -> None:
-        """Closes the desks that nobody has come to for longest, where there are too many; none at
-        which something goes on."""
-        too_many = len(self._session_users) - MOST_DESKS
+    def _close_idle_contexts(self, newest: SessionUser) -> None:
+        """Close the contexts that have been idle longest if there are too many; busy ones stay."""
+        too_many = len(self._session_users) - MOST_CONTEXTS
         if too_many > 0:
             others = (one for one in self._session_users.values() if one is not newest)
             for session_user in list(islice((one for one in others if not one.is_busy), too_many)):
@@ -111,19 +111,19 @@ class SessionUsers:
         self._session_users = {
             key: one for key, one in self._session_users.items() if one is not session_user
         }
-        # It waits for what is being ended, and whoever logs out or comes does not.
+        # Closing waits for running tasks, and a logout or login must not.
         threading.Thread(
-            target=session_user.context.close, name="redrive-desk", daemon=True
+            target=session_user.context.close, name="redrive-close-context", daemon=True
         ).start()
 
     def forget(self, session_user: SessionUser) -> None:
-        """Forgets a guest, and the password, unless a job of theirs runs."""
+        """Drop a user and their password, unless one of their jobs is running."""
         with self._lock:
             if session_user is not self.own and not session_user.context.worker.running():
                 self._close(session_user)
 
     def forget_all_but(self, present: Iterable[SessionUser]) -> None:
-        """Forgets all but these, and whoever has just come and has no session yet."""
+        """Drop all other users, except those who just signed in and have no session yet."""
         known = {id(session_user) for session_user in present}
         with self._lock:
             absent = [
@@ -136,7 +136,7 @@ class SessionUsers:
                 self.forget(session_user)
 
     def contexts(self) -> Iterator[ConsoleContext]:
-        """The desks of all of them."""
+        """Yield the contexts of all users."""
         with self._lock:
             found = [session_user.context for session_user in self._session_users.values()]
         yield self.own.context

@@ -1,4 +1,4 @@
-"""The sessions of those who were let in."""
+"""The sessions of signed-in users."""
 
 import hashlib
 import secrets
@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 User = TypeVar("User")
 
 LONGEST = timedelta(hours=12)
-"""After which a session ends though it was used: whoever logged in yesterday may be gone."""
+"""A session ends after this time even if it is used: its user may have left the browser."""
 _MOST_FOR_EACH = 20
-"""Sessions of one guest; the oldest ends when there is another."""
+"""Most sessions of one user; a further one ends the oldest."""
 
 
 @dataclass(slots=True)
@@ -24,10 +24,10 @@ class _Session(Generic[User]):
 
 
 class Sessions(Generic[User]):
-    """The sessions of those who were let in. They are this process's alone: they end with it.
+    """The sessions of signed-in users. They are kept in memory and end with the process.
 
-    Of tokens only digests are kept, so that none can be read out of the memory's image, nor found
-    by the time that a comparison takes.
+    Only digests of tokens are kept, so that a memory dump reveals none, and comparison times leak
+    nothing.
     """
 
     def __init__(self, idle_time: timedelta | None = None) -> None:
@@ -37,8 +37,8 @@ class Sessions(Generic[User]):
         self._sessions: dict[bytes, _Session[User]] = {}
 
     def begin(self, session_user: User) -> str:
-        """Begins a session; returns its token, which is always a new one: a session whose token a
-        stranger has planted in a browser is none."""
+        """Start a session, and return its token. It is always new, so that a token that somebody
+        planted in a browser is never valid."""
         token = secrets.token_urlsafe(32)
         now = time.monotonic()
         with self._lock:
@@ -50,7 +50,7 @@ class Sessions(Generic[User]):
         return token
 
     def session_user(self, token: str | None, *, is_used: bool = True) -> User | None:
-        """Whose session it is; None where there is no such session, or it has ended."""
+        """Return the user of a session; None if it does not exist or has ended."""
         if not token:
             return None
         now = time.monotonic()
@@ -63,13 +63,13 @@ class Sessions(Generic[User]):
             return session.session_user
 
     def end(self, token: str | None) -> None:
-        """Ends a session."""
+        """End a session."""
         if token:
             with self._lock:
                 self._sessions.pop(_digest(token), None)
 
     def end_all(self, session_user: User) -> None:
-        """Ends all sessions of a guest."""
+        """End all sessions of a user."""
         with self._lock:
             for key in [
                 key for key, one in self._sessions.items() if one.session_user == session_user
@@ -77,7 +77,7 @@ class Sessions(Generic[User]):
                 del self._sessions[key]
 
     def session_users(self) -> list[User]:
-        """Those who have a session."""
+        """Return the users who have a session."""
         with self._lock:
             self._drop_ended(time.monotonic())
             return [session.session_user for session in self._sessions.values()]

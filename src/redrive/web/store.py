@@ -1,5 +1,4 @@
-"""The folder where a console keeps copies of failed messages, and what it does with them, one thing
-at a time."""
+"""The folder where a console keeps copies of failed messages, with one task on it at a time."""
 
 import logging
 import re
@@ -26,8 +25,8 @@ class StoredFile:
 
     Args:
         name: its name in the folder.
-        size: its bytes; None for an archive of Spark, which is a folder.
-        changed_at: when it was written.
+        size: its size in bytes; None for a Spark archive, which is a folder.
+        changed_at: when it was last written.
     """
 
     name: str
@@ -37,14 +36,14 @@ class StoredFile:
 
 @dataclass(slots=True)
 class StoreWork:
-    """Something that is done with the store.
+    """A task on the store.
 
     Args:
-        what: that, in words.
-        done: how many messages it has got through.
-        result: what came of it; empty until it has ended.
-        problem: why it could not be done; empty otherwise.
-        has_ended: whether it is over.
+        what: its description.
+        done: how many messages it has processed.
+        result: its result; empty until it has ended.
+        problem: why it failed; empty otherwise.
+        has_ended: whether it has ended.
     """
 
     what: str
@@ -64,8 +63,7 @@ class Store:
         self._thread: threading.Thread | None = None
 
     def files(self) -> list[StoredFile]:
-        """What is in it, the latest first; what is no copy of messages, or is a link, is left
-        out."""
+        """Return the copies, latest first; other files and symbolic links are skipped."""
         try:
             found = [
                 _file_at(path)
@@ -79,46 +77,46 @@ class Store:
         return sorted(found, key=lambda one: one.changed_at, reverse=True)[:_MOST]
 
     def snapshot(self, name: str) -> Snapshot:
-        """The copy of this name."""
+        """Return the copy with this name."""
         if name not in {one.name for one in self.files()}:
             raise ConfigurationError(
                 f"there is no {name[:80]!r} in the store",
-                "The page of the store lists what is.",
+                "The Store page lists the files.",
             )
         return Snapshot(self.folder / name)
 
     def new_path(self, place: QueuePlace) -> Path:
-        """A path for a new copy of a queue's messages; the folder is there then, for this user
-        alone."""
+        """Return a path for a new copy of a queue's messages, and create the folder, readable by
+        this user only."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise self._unusable("made", error) from error
-        # A queue's name may be anything, and nothing of it may lead out of the folder.
+            raise self._unusable("created", error) from error
+        # A queue's name can be anything, and must not lead out of the folder.
         name = _UNSAFE.sub("_", place.name).strip("._-")[:_LONGEST_NAME] or "queue"
         return self.folder / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.parquet"
 
     @property
     def work(self) -> StoreWork | None:
-        """What is being done, or was last."""
+        """The current task, or the last one."""
         with self._lock:
             return self._work
 
     def do(self, what: str, act: Callable[[StoreWork], str]) -> None:
-        """Does something in a thread of its own."""
+        """Run a task in a thread."""
         with self._lock:
             if self._work is not None and not self._work.has_ended:
                 raise ConfigurationError(
                     f"the store is busy: {self._work.what}",
-                    "Wait for its end.",
+                    "Wait until it is done.",
                 )
             work = self._work = StoreWork(what)
-            # No daemon: a file or a restore is whole before the process ends.
+            # Not a daemon thread: the process must not exit in the middle of a task.
             self._thread = threading.Thread(target=_done, args=(work, act), name="redrive-store")
             self._thread.start()
 
     def close(self) -> None:
-        """Waits for what is being done."""
+        """Wait for the current task."""
         if self._thread is not None:
             self._thread.join()
 
@@ -134,11 +132,11 @@ def _done(work: StoreWork, act: Callable[[StoreWork], str]) -> None:
         work.result = act(work)
     except RedriveError as error:
         work.problem = str(error)
-    except OSError as error:  # a disk is full, a folder is gone
-        work.problem = f"it could not be done: {error}"
-    except Exception:  # a defect of ours: whoever waits must hear of it
-        logger.exception("the store's work ends because of an error: %s", work.what)
-        work.problem = "it ended because of a defect; the console's log has it"
+    except OSError as error:  # such as a full disk or a missing folder
+        work.problem = f"failed: {error}"
+    except Exception:  # a bug: the user must learn of it
+        logger.exception("a task on the store failed: %s", work.what)
+        work.problem = "failed because of a bug in redrive; see the console's log"
     finally:
         work.has_ended = True
 

@@ -1,4 +1,4 @@
-"""The pages of the store: copies of failed messages, what is in them, and their restore."""
+"""The pages of the store: the copies of failed messages, their contents, and their restore."""
 
 import uuid
 from collections import Counter
@@ -24,12 +24,12 @@ _MOST_CAUSES = 50
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
-    """The store: what is in it, or one copy and what that holds."""
+    """Show the copies, or the contents of one."""
     check_user(context)
     name, word = request.text("name"), request.text("word")
     if name:
         return _one(context, request, name)
-    # As it stands before the files are listed: what ends meanwhile is to be asked for again.
+    # Copied before the files are listed: a task that ends in between must still show as running.
     work = replace(found) if (found := context.store.work) is not None else None
     try:
         queues = [line.place for line in context.queue_states.lines() if line.failed]
@@ -57,7 +57,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def progress(context: ConsoleContext, _: PageRequest) -> Response:
-    """How far the store is with what it does, for the script of its page."""
+    """Return the progress of the store's task, for its page's script."""
     work = context.store.work
     if work is None:
         return JSONResponse({"ended": True})
@@ -65,7 +65,7 @@ def progress(context: ConsoleContext, _: PageRequest) -> Response:
 
 
 def copy(context: ConsoleContext, request: PageRequest) -> Response:
-    """Copies the messages of a queue into a new file; they stay where they are."""
+    """Copy the messages of a queue to a new file; they stay in the queue."""
     _check_permit(context)
     place, path = request.place, context.store.new_path(request.place)
     failed = context.looks.queue(place)
@@ -86,13 +86,13 @@ def copy(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def restore(context: ConsoleContext, request: PageRequest) -> Response:
-    """Restores the messages of a copy into their queues, as jobs of the journal. If some are there
-    already, none is, unless that was asked for."""
+    """Restore the messages of a copy to their queues, as jobs of the journal. If some are there
+    already, none is restored unless the request allows duplicates."""
     _check_permit(context)
     name, reason = request.text("name"), request.reason
     kept = context.store.snapshot(name)
     if not reason:
-        raise ConfigurationError("no reason is given", "Say why: it stands in the journal.")
+        raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
     may_duplicate = request.text("duplicate") == "yes"
 
     def act(work: StoreWork) -> str:
@@ -113,14 +113,14 @@ def restore(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def check_user(context: ConsoleContext) -> None:
-    """Checks that the store is for whoever asks."""
+    """Check that this user may use the store."""
     if context.has_login:
         raise PermissionDenied(
             (
-                "files of messages are for whoever has started this console: the broker "
-                "knows no rights on them"
+                "the store is not available with a login: the broker's permissions do not "
+                "cover its files"
             ),
-            "Use redrive failed snapshot and restore where they are.",
+            "Use redrive failed snapshot and restore on the machine that has them.",
         )
 
 
@@ -128,7 +128,7 @@ def _check_permit(context: ConsoleContext) -> None:
     check_user(context)
     if not context.settings.may_store:
         raise ConfigurationError(
-            "this console keeps and restores no copies",
+            "this console does not allow copies",
             "Start it with --allow store, or use redrive failed snapshot and restore.",
         )
 
@@ -168,7 +168,7 @@ def _check_not_there(context: ConsoleContext, kept: Snapshot, place: RestoreTarg
                 else f"{count:,} messages of this file are in {place.queue!r} already and "
                 "would be duplicated"
             ),
-            "Nothing was restored. Restore it once more, and say that they may be.",
+            "Nothing was restored. To restore anyway, allow duplicates.",
         )
 
 

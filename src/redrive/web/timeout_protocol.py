@@ -1,4 +1,4 @@
-"""HTTP with clients that have to come to the point, and that keep nobody else out."""
+"""HTTP with time limits for slow clients, so that they don't keep others out."""
 
 import asyncio
 from asyncio import TimerHandle
@@ -10,38 +10,38 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 MOST_WAITING = 200
-"""Connections that ask nothing, or have sent half a request, of all clients of a server; far fewer
-than it takes in all."""
+"""Most connections of all clients of a server that are idle or have sent only part of a request;
+far fewer than the server accepts in all."""
 SECONDS_TO_ASK = 20.0
-"""Seconds that a client has from its connection, or from the first byte of a further request, until
-its request line and headers are there."""
+"""Seconds from connecting, or from the first byte of a later request, until the request line and
+headers must have arrived."""
 SECONDS_TO_SEND = 60.0
-"""Seconds that it has from then until the body of its request is there."""
+"""Seconds from then until the body must have arrived."""
 
 
 _waiting: WeakKeyDictionary[ServerState, dict[str, dict["TimeoutProtocol", None]]] = (
     WeakKeyDictionary()
 )
-"""Of each server, the connections of each address that ask nothing, the oldest first."""
+"""The waiting connections by server and address, oldest first."""
 
 
 class TimeoutProtocol(H11Protocol):
-    """HTTP/1.1 that closes the connection of whoever is slow to ask. uvicorn has a limit only for
-    who asks nothing further. Where too many wait, the oldest one is closed of the address that has
-    the most: so a crowd of idle connections keeps nobody out."""
+    """HTTP/1.1 that closes the connections of slow clients; uvicorn itself only limits idle time
+    between requests. If too many connections wait, the oldest one of the address with the most is
+    closed, so that a crowd of idle connections keeps nobody out."""
 
     _asking: TimerHandle | None = None
     _address = ""
     _is_sending = False
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Begins to wait for the first request."""
+        """Start the time limit for the first request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._address = self.client[0] if self.client else ""
         self._begin_to_wait(SECONDS_TO_ASK)
 
     def data_received(self, data: bytes) -> None:
-        """Takes what has come; waits on, unless a request is complete with it, its body too."""
+        """Process data, and update the time limit; a complete request has none."""
         super().data_received(data)
         is_answered = self.cycle is None or self.cycle.response_complete
         if is_answered:
@@ -56,7 +56,7 @@ class TimeoutProtocol(H11Protocol):
             self._begin_to_wait(SECONDS_TO_SEND)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Waits no longer."""
+        """Cancel the time limit."""
         self._wait_no_longer()
         super().connection_lost(exc)
 

@@ -1,5 +1,4 @@
-"""Links to where a team keeps track of what is wrong: a template of an address, in which a cause is
-filled in."""
+"""Links to an issue tracker: a URL template that is filled in for a cause."""
 
 import re
 from dataclasses import dataclass
@@ -12,16 +11,16 @@ from redrive.failures.cause import Cause
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _KNOWN = ("type", "message", "frame", "group", "queue")
 _LONGEST = 300
-"""Characters of what is filled in."""
+"""Most characters of each value that is filled in."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackerLink:
-    """A template such as `https://tracker/search?q={type}`.
+    """A URL template such as `https://tracker/search?q={type}`.
 
     Args:
-        template: it.
-        host: what it is called.
+        template: the template.
+        host: the tracker's host, which names the link.
     """
 
     template: str
@@ -29,7 +28,7 @@ class TrackerLink:
 
     @classmethod
     def of(cls, template: str) -> Self:
-        """The tracker of a template."""
+        """Parse a template."""
         named = _PLACE.findall(template)
         bare = _PLACE.sub("", template)
         try:
@@ -44,17 +43,17 @@ class TrackerLink:
         except ValueError:
             is_address = False
         if not is_address or set("{}") & set(bare):
-            raise ConfigurationError(f"{template[:80]!r} is no address of a tracker", _EXAMPLE)
+            raise ConfigurationError(f"{template[:80]!r} is not a tracker URL", _EXAMPLE)
         if not named or not set(named) <= set(_KNOWN):
             raise ConfigurationError(
-                f"{template[:80]!r} asks for {', '.join(sorted(set(named))) or 'nothing'}",
-                f"Put some of {', '.join(f'{{{one}}}' for one in _KNOWN)} into it.",
+                f"{template[:80]!r} has the fields {', '.join(sorted(set(named))) or '(none)'}",
+                f"Use one or more of {', '.join(f'{{{one}}}' for one in _KNOWN)}.",
             )
         return cls(template, str(parts.hostname))
 
     def address(self, cause: Cause, queue: str) -> str:
-        """The address that a cause makes of it. What a stranger has written is a value in it, and
-        never more."""
+        """Return the URL for a cause. All values are quoted: they come from messages, and must not
+        change the rest of the URL."""
         values = {
             "type": cause.error_type.rpartition(".")[2],
             "message": cause.message,

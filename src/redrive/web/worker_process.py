@@ -1,10 +1,11 @@
-"""The process that runs a console's jobs, each in a thread: what a page is asked for can't disturb
-them, nor they a page.
+"""The process that runs a console's jobs, each in a thread, so that pages and jobs can't disturb
+each other.
 
-It reads what it is to do from a pipe, a line each, and writes how its jobs stand. When the console
-ends, in whatever way, that pipe ends too: then all jobs stop cleanly, what is on its way is settled
-first, and the journal has them. `python -m redrive.web.worker_process 3` runs it, with the pipe's
-file descriptor: the address of the broker comes by it, so it is no input that anything else reads.
+It reads tasks from a pipe, one per line, and writes the state of its jobs to stdout. When the
+console ends, in whatever way, the pipe closes: then all jobs stop cleanly, messages on the way are
+settled first, and the journal has the jobs. `python -m redrive.web.worker_process 3` runs it, with
+the pipe's file descriptor. The pipe carries the broker's address and password, so it is not stdin,
+which other code might read.
 """
 
 import contextlib
@@ -36,11 +37,11 @@ from redrive.web.console_job import ConsoleJob, Task, TaskKind
 
 _TOLD_EVERY = 0.2
 _RATE_OF = 5.0
-"""Seconds of which the rate is told."""
+"""Seconds that the rate is averaged over."""
 _MOST_CAUSES = 20
 _HEARD_EVERY = 1.0
 _FOLLOWED_FOR = 300.0
-"""Seconds for which outcomes are written down by themselves once a run has ended."""
+"""Seconds for which results are still recorded once a run has ended."""
 
 
 class WorkerRun:
@@ -57,7 +58,7 @@ class WorkerRun:
         self.leave = threading.Event()
 
     def carry_out(self) -> None:
-        """Runs it to its end, and says what it was."""
+        """Run the job to its end, and report its state."""
         try:
             with self._journal() as journal:
                 done = self._done(journal)
@@ -71,11 +72,11 @@ class WorkerRun:
             self._follow()
 
     def _follow(self) -> None:
-        """Writes down for a while what subscribers tell of what was sent; the queue is not
+        """Record what subscribers report about the sent messages for a while; the queue is not
         touched."""
         task = self._task
         until = time.monotonic() + _FOLLOWED_FOR
-        # What can't be heard now is heard by whoever asks for the outcome.
+        # If this fails, checking the results later still finds them.
         with (
             contextlib.suppress(RedriveError),
             self._journal() as journal,
@@ -96,7 +97,7 @@ class WorkerRun:
                 plan = plan_order(failed, order)
                 self._job.planned = plan.count
                 with self._journal() as newest:
-                    # Somebody may have begun while this was planned.
+                    # Another requeue may have started during planning.
                     check_alone(newest, task.queue)
                 return carry_out(
                     failed,
@@ -137,17 +138,17 @@ class WorkerRun:
                     cancel=self.cancel,
                 )
             case TaskKind.STOP:
-                raise ConfigurationError("what runs is stopped, and nothing else", "Begin a job.")
+                raise ConfigurationError("only a running job can be stopped", "Start a job.")
 
     def _seen(self, journal: Journal) -> JobRecord:
-        """The job of the journal, which is the one that the page has checked."""
+        """Return the job of the journal, which must be the one that the page showed."""
         record = journal.job(self._task.id)
         check_seen(record, self._task.digest)
         return record
 
     @contextlib.contextmanager
     def _journal(self) -> Iterator[Journal]:
-        """The journal, for as long as the block."""
+        """Open the journal for the duration of the block."""
         task = self._task
         path = None if task.journal is None else Path(task.journal)
         with (
@@ -195,13 +196,13 @@ class WorkerRun:
             now = time.monotonic()
             if at_once or now - self._told_at >= _TOLD_EVERY:
                 self._told_at = now
-                # A console that is gone is told nothing: the journal has all that matters.
+                # The console may be gone: the journal has everything that matters.
                 with contextlib.suppress(OSError):
                     self._told.write(self._job.encode())
 
 
 class Worker:
-    """Runs what it is told to."""
+    """A runner of the tasks that it receives."""
 
     def __init__(self, orders: BinaryIO, told: BinaryIO) -> None:
         self._orders = orders
@@ -211,8 +212,7 @@ class Worker:
         self.ended = threading.Event()
 
     def run(self) -> None:
-        """Runs jobs until the console has ended, or a signal comes; all have stopped when this
-        returns."""
+        """Run jobs until the console ends or a signal arrives, and wait until all have stopped."""
         threading.Thread(target=self._listen, name="redrive-orders", daemon=True).start()
         while not self.ended.wait(0.2):
             pass
@@ -244,14 +244,15 @@ class Worker:
 
 @contextlib.contextmanager
 def _own_output() -> Iterator[BinaryIO]:
-    """The pipe to the console, which nothing else writes to: what is printed goes to stderr."""
+    """Yield the pipe to the console, and redirect stdout to stderr so that nothing else writes to
+    the pipe."""
     with os.fdopen(os.dup(1), "wb", buffering=0) as told:
         os.dup2(2, 1)
         yield cast("BinaryIO", told)
 
 
 def main() -> None:
-    """Runs a worker for the console that has started this process."""
+    """Run a worker for the console that started this process."""
     redact_kinds_named(os.environ.get(KINDS_VARIABLE, ""))
     with _own_output() as told, os.fdopen(int(sys.argv[1]), "rb") as orders:
         worker = Worker(orders, told)
@@ -259,7 +260,7 @@ def main() -> None:
             signal.signal(one, lambda *_: worker.ended.set())
         worker.run()
     sys.stdout.flush()
-    # The thread that reads may be in the middle of it, and would keep the process from ending.
+    # The thread that reads tasks may be blocked, and would keep the process from exiting.
     os._exit(0)
 
 

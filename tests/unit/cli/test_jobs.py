@@ -43,8 +43,8 @@ def test_as_json_too_and_beside_it(journal: Path, capsys: pytest.CaptureFixture[
     alone, more = printed.err.splitlines()
     assert alone == (
         "The shared journal at amqp://127.0.0.1:1/%2F can't be used (nothing listens there "
-        f"(connection refused)): {journal} goes on alone, and what is missing in the shared one is "
-        "added later."
+        f"(connection refused)): only the local file {journal} is used, and what is missing in the "
+        "shared one is added later."
     )
     assert more == "The 2 newest of 3 jobs; --limit 3 shows all."
 
@@ -108,4 +108,5 @@ def test_what_asks_nobody_is_stopped_only_where_it_runs(
     journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["jobs", "stop", "0", "--journal", str(journal)]) == 2
-    assert "(expire) is no requeue, and is stopped only where it runs" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "(expire) is not a requeue, and can only be stopped where it runs" in printed

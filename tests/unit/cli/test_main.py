@@ -103,7 +103,7 @@ def test_a_defect_asks_to_be_reported(
     assert main(["status", "q"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "Error: unexpected RuntimeError: amqp://user:***@host/ broke",
-        "This is a defect of redrive: please report it. REDRIVE_DEBUG=1 shows the traceback.",
+        "This is a bug in redrive: please report it. REDRIVE_DEBUG=1 shows the traceback.",
     ]
 
 

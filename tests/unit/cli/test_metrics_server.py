@@ -24,7 +24,7 @@ def test_a_place_is_a_host_and_a_port(text: str, place: MetricsAddress) -> None:
 @pytest.mark.parametrize("text", ["::1:9464", "[::1]", "[::1:9464", "[localhost]:9464", "::9464"])
 def test_an_ipv6_address_stands_in_brackets(text: str) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"is no host and port to serve metrics at\n.* or \[::1\]:9464"
+        ConfigurationError, match=r"is not a host and port to serve metrics at\n.* or \[::1\]:9464"
     ):
         place_of(text)
 

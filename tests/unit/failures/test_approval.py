@@ -219,7 +219,7 @@ def test_a_job_that_was_declined_is_approved_by_nobody(
 ) -> None:
     record = asked(failed, anna)
     assert ben.decline(record, "too many").problem.endswith("as ben: too many")
-    with pytest.raises(ConfigurationError, match="is declined: it waits for no approval"):
+    with pytest.raises(ConfigurationError, match="is declined: it is not waiting for approval"):
         approve(failed, ben, ben.job(record.id))
     # Neither by what somebody still has on the screen from before.
     with pytest.raises(ConfigurationError, match="was declined by"):
@@ -237,9 +237,9 @@ def test_a_job_that_ran_can_be_neither_approved_again_nor_declined(
 ) -> None:
     record = asked(failed, anna)
     approve(failed, ben, record)
-    with pytest.raises(ConfigurationError, match="is done: it waits for no approval"):
+    with pytest.raises(ConfigurationError, match="is done: it is not waiting for approval"):
         approve(failed, ben, ben.job(record.id))
-    with pytest.raises(ConfigurationError, match="is done: it waits for no approval"):
+    with pytest.raises(ConfigurationError, match="is done: it is not waiting for approval"):
         ben.decline(record, "too late")
     assert in_main_queue(broker) == ["id-0", "id-1", "id-2"]
 

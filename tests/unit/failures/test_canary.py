@@ -140,7 +140,7 @@ def test_the_words_at_the_beginning_say_what_is_waited_for() -> None:
     assert canary(1).in_words == "1 sent; waiting until it has succeeded, at most 2m."
     assert (
         canary(20, 3).in_words
-        == "20 sent, and 3 of before are unknown; waiting until each has succeeded, at most 2m."
+        == "20 sent, and 3 sent earlier are unknown; waiting until each has succeeded, at most 2m."
     )
 
 

@@ -67,7 +67,7 @@ def test_a_password_in_a_note_is_not_written_down() -> None:
 
 
 def test_what_can_not_be_is_told() -> None:
-    with pytest.raises(ConfigurationError, match="no group id"):
+    with pytest.raises(ConfigurationError, match="not a group id"):
         CauseNote(NoteKind.STATE, "3f2a")
     with pytest.raises(ConfigurationError, match="2,001"):
         CauseNote(NoteKind.STATE, GROUP, note="x" * 2001)

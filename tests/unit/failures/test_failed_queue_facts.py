@@ -13,7 +13,7 @@ both_shells = pytest.mark.parametrize("kind", [FailedQueue, AsyncFailedQueue])
 @pytest.mark.parametrize("name", ["heard", "listen"])
 def test_a_former_name_gives_what_it_gave_with_a_warning(kind: Kind, name: str) -> None:
     failed: FormerNames = kind("amqp://localhost/", "shop@orders")
-    with pytest.warns(DeprecationWarning, match=rf"{kind.__name__}\.{name} will go"):
+    with pytest.warns(DeprecationWarning, match=rf"{kind.__name__}\.{name} will be removed"):
         assert getattr(failed, name) == getattr(failed, f"_{name}")
 
 

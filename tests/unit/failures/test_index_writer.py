@@ -79,7 +79,7 @@ def test_a_look_that_was_not_followed_to_its_end_is_not_kept(tmp_path: Path) -> 
 def test_what_the_database_refuses_is_told_without_what_a_message_holds() -> None:
     error = UnicodeEncodeError("utf-8", "a secret \ud800", 9, 10, "surrogates not allowed")
     assert index_writer.reason_of(error) == (
-        "the database can't take a message (UnicodeEncodeError)"
+        "the database can't store a message (UnicodeEncodeError)"
     )
 
 

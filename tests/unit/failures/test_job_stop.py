@@ -97,7 +97,7 @@ def test_a_job_that_asks_nobody_is_stopped_only_where_it_runs(
 ) -> None:
     job = journal.begin(replace(JOB, kind="discard"))
     with pytest.raises(
-        ConfigurationError, match=r"\(discard\) is no requeue, and is stopped only where"
+        ConfigurationError, match=r"\(discard\) is not a requeue, and can only be stopped"
     ):
         stop(other, job)
 
@@ -109,7 +109,7 @@ def test_a_job_that_does_not_heed_it_is_asked_again_and_told_of(
     monkeypatch.setattr(job_stop, "_ASKED_AGAIN_EVERY", 0.0)
     asked: list[str] = []
     monkeypatch.setattr(other, "ask_to_stop_again", lambda job: asked.append(job.id))
-    with pytest.raises(ConfigurationError, match="was asked to stop, and has not within"):
+    with pytest.raises(ConfigurationError, match="was asked to stop, but did not within"):
         stop(other, journal.begin(JOB))
     assert JOB.id in asked
 

@@ -301,7 +301,7 @@ def test_the_whole_exchange_family_is_kept_with_a_job(path: Path, family: Exchan
 
 
 def test_a_family_that_was_damaged_in_the_journal_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="the exchange family is written down as"):
+    with pytest.raises(ConfigurationError, match="the stored exchange family is invalid"):
         _ = replace(JOB, exchanges={"main": 5}).family
 
 

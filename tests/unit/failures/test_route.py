@@ -269,7 +269,7 @@ def test_several_whose_failures_come_here_are_named() -> None:
 def test_a_queue_that_drops_what_waits_there_gets_nothing_unasked() -> None:
     route = judged("lost", queue="dropped")
     assert route.verdict is UNCHECKED
-    assert route.reason.endswith("nobody consumes dropped and what waits there is dropped")
+    assert route.reason.endswith("nobody consumes dropped: messages left there are dropped")
 
 
 def test_nothing_is_sent_from_one_dead_letter_queue_to_another() -> None:
@@ -319,11 +319,11 @@ def test_a_judge_takes_the_topology_to_another_process() -> None:
     ("name", "onward"),
     [
         ("orders", ""),
-        ("orders.wait", "what waits there goes on to orders"),
-        ("dropped", "what waits there is dropped when its time is over"),
+        ("orders.wait", "messages left there go on to orders"),
+        ("dropped", "messages left there are dropped when they expire"),
         (
             "shop.delay",
-            "what waits there is dropped when its time is over: no queue gets it from there",
+            "messages left there are dropped when they expire: no queue gets them",
         ),
     ],
 )

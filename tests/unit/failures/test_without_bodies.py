@@ -133,9 +133,9 @@ def test_a_body_that_is_gone_is_not_taken_for_an_empty_one(mask: Mask | None) ->
 @pytest.mark.parametrize("where", ["body is null", "body_text = 'x'", "octet_length(body_bytes)=1"])
 def test_whoever_asks_for_a_body_is_told_that_there_is_none(tmp_path: Path, where: str) -> None:
     kept = keep(index_without_bodies(tmp_path), [failed()])
-    with pytest.raises(ConfigurationError, match="bodies are asked for"):
+    with pytest.raises(ConfigurationError, match="needs bodies"):
         kept.matching(Filter(where)).count()
-    with pytest.raises(ConfigurationError, match="bodies are asked for"):
+    with pytest.raises(ConfigurationError, match="needs bodies"):
         kept.database([BY_NAME["body"]])
 
 

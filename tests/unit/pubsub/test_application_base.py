@@ -183,7 +183,7 @@ def test_a_lifespan_that_is_no_generator_of_the_shell_is_refused(
 
 
 def test_credentials_belong_to_the_app() -> None:
-    with pytest.raises(ConfigurationError, match="has no URL, and credentials"):
+    with pytest.raises(ConfigurationError, match="has credentials or ssl_context, but no URL"):
         Subscriber(None, "shop@orders", credentials=lambda: ("user", "password"))
 
 

@@ -86,5 +86,5 @@ def test_a_model_that_asks_for_null_in_its_place_gets_it() -> None:
 
 @pytest.mark.parametrize("body", [object(), {1: object()}, endless(), {"a": "\ud800"}])
 def test_what_no_json_can_be_made_of_is_refused_by_the_name_of_its_type(body: object) -> None:
-    with pytest.raises(ConfigurationError, match=f"a {type(body).__name__}, can't be made JSON of"):
+    with pytest.raises(ConfigurationError, match=f"a {type(body).__name__}, can't be converted"):
         encode_body(body)

@@ -114,5 +114,5 @@ def test_groups_in_groups_may_be_deep() -> None:
 def test_a_rule_for_groups_which_nothing_would_look_at_is_refused(
     kind: type[BaseException],
 ) -> None:
-    with pytest.raises(ConfigurationError, match="groups are taken apart"):
+    with pytest.raises(ConfigurationError, match="groups are split into their exceptions"):
         RetryPolicy(errors={kind: NO_RETRY})

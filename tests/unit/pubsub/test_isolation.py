@@ -334,7 +334,7 @@ def test_a_handler_that_does_not_end_is_waited_for_for_a_minute(
     assert waiting(running) == []
     running.link.sleep(1)
     assert waiting(running) == [b"suspect"]
-    assert "after 60 s other handlers of this process still run" in caplog.text
+    assert "other handlers of this process are still running after 60 s" in caplog.text
 
 
 def test_a_handler_that_was_cancelled_ends_the_turn_of_its_message(

@@ -17,7 +17,7 @@ from redrive.errors import ConfigurationError, InvalidMessage
 from redrive.failures.failed_message import FailedMessage
 from redrive.pubsub import php_envelope
 from redrive.pubsub.codec import reader_of
-from redrive.pubsub.envelope import seal
+from redrive.pubsub.envelope import envelope_of
 from redrive.pubsub.handler import Handler
 from redrive.pubsub.handler_table import body_annotation
 from redrive.pubsub.message import Message
@@ -162,12 +162,12 @@ def test_the_property_says_the_id_before_the_envelope_does() -> None:
 
 @given(json_values)
 def test_what_is_written_into_an_envelope_is_read_out_of_it(value: object) -> None:
-    envelope = seal(value, "user.create", codec="php-envelope")
+    envelope = envelope_of(value, "user.create", codec="php-envelope")
     assert php_envelope.read(envelope.body) == (value, envelope.message_id)
 
 
 def test_an_envelope_is_written_as_php_writes_it() -> None:
-    envelope = seal(User(id=121, name="管"), "user.create", codec="php-envelope")
+    envelope = envelope_of(User(id=121, name="管"), "user.create", codec="php-envelope")
     written = json.loads(envelope.body)
     assert list(written) == ["body", "__id"]
     assert re.fullmatch(r"20\d{12}-[0-9a-f]{32}", written["__id"])
@@ -175,7 +175,7 @@ def test_an_envelope_is_written_as_php_writes_it() -> None:
 
 
 def test_a_message_id_that_is_given_stays_beside_the_envelopes_own() -> None:
-    envelope = seal({"id": 121}, "user.create", message_id="order-7", codec="php-envelope")
+    envelope = envelope_of({"id": 121}, "user.create", message_id="order-7", codec="php-envelope")
     read = php_envelope.read(envelope.body)
     assert envelope.message_id == "order-7"
     assert read is not None
@@ -185,19 +185,19 @@ def test_a_message_id_that_is_given_stays_beside_the_envelopes_own() -> None:
 @pytest.mark.parametrize("body", [b"\0", bytearray(b"{}")])
 def test_bytes_are_put_into_no_envelope(body: object) -> None:
     with pytest.raises(ConfigurationError, match="envelope"):
-        seal(body, "user.create", codec="php-envelope")
+        envelope_of(body, "user.create", codec="php-envelope")
 
 
 @pytest.mark.parametrize("body", [float("nan"), {"n": [float("-inf")]}])
 def test_what_php_could_not_read_is_refused(body: object) -> None:
     with pytest.raises(ConfigurationError, match="JSON has no"):
-        seal(body, "user.create", codec="php-envelope")
+        envelope_of(body, "user.create", codec="php-envelope")
 
 
 def test_a_text_that_speaks_of_infinity_is_no_number() -> None:
     assert (
         b"Infinity"
-        in seal({"brand": "Infinity", "model": "NaN"}, "car.sold", codec="php-envelope").body
+        in envelope_of({"brand": "Infinity", "model": "NaN"}, "car.sold", codec="php-envelope").body
     )
 
 

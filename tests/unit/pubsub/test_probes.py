@@ -73,7 +73,7 @@ def test_metrics_are_in_the_format_of_prometheus(service: Starlette) -> None:
 def test_a_page_that_is_not_there_names_those_that_are(service: Starlette) -> None:
     service.mount("/probes", asgi(metrics=False))
     answer = asked(service, "/probes/metrics")
-    assert (answer.status_code, answer.text) == (404, "Here are /health, /ready.\n")
+    assert (answer.status_code, answer.text) == (404, "Pages here: /health, /ready.\n")
 
 
 def test_only_reading_is_served(service: Starlette) -> None:

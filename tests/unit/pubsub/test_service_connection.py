@@ -76,5 +76,5 @@ def test_certificates_that_a_url_of_ours_can_not_name_are_refused(option: str) -
 
 @pytest.mark.parametrize("address", [None, 7, object(), ["amqp://localhost"]])
 def test_what_is_neither_a_url_nor_a_connection_is_refused(address: object) -> None:
-    with pytest.raises(ConfigurationError, match="no address of a broker"):
+    with pytest.raises(ConfigurationError, match="not a broker address"):
         broker_of(address)  # type: ignore[arg-type]

@@ -78,13 +78,13 @@ def test_the_latest_run_counts_unless_one_is_named(tmp_path: Path) -> None:
 
 
 def test_an_empty_archive_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="there is nothing drained"):
+    with pytest.raises(ConfigurationError, match="nothing has been drained"):
         Archive(str(tmp_path / "new")).run()
 
 
 def test_a_folder_with_something_else_in_it_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"x")
-    with pytest.raises(ConfigurationError, match="is no archive of redrive, and not empty"):
+    with pytest.raises(ConfigurationError, match="is not empty, and is not a redrive archive"):
         Archive(str(tmp_path))
 
 

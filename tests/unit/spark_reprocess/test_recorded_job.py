@@ -173,7 +173,7 @@ def test_a_journal_that_is_gone_before_it_begins_is_told_of_once(
             job.progress(3, 5)
     (note,) = notes
     assert note.startswith("The journal can't be used (")
-    assert note.endswith("): the job goes on, and is not in it from here on.")
+    assert note.endswith("): the job continues, but is no longer recorded.")
 
 
 def test_a_journal_that_goes_away_meanwhile_is_told_of_once(

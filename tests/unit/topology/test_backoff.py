@@ -62,7 +62,7 @@ def test_the_levels_of_rocketmq_are_sixteen_retries_from_ten_seconds_to_two_hour
     [
         ("10s 30x", "delay level 2, '30x', can't be read"),
         ("1.5s", "delay level 1, '1.5s', can't be read"),
-        ("", "no delays"),
+        ("", "an empty list"),
         ("0s", "delay 1 of the backoff is 0:00:00"),
         ("1m 30s", "delay 2 of the backoff, 0:00:30, is shorter than the one before it, 0:01:00"),
         (16, "the delay levels are 16"),

@@ -88,7 +88,9 @@ def test_a_delay_ladder_is_noted_for_the_broker_does_not_know_whose_it_is() -> N
         replace(observed, queues={**observed.queues, "master.delay.0": {"x-queue-type": "quorum"}})
     )
     (note,) = recovered.notes
-    assert note.startswith("master has a delay ladder; which subscription's backoff made it")
+    assert note.startswith(
+        "master has a delay ladder; the broker does not know which subscription's backoff"
+    )
 
 
 def test_the_tick_of_a_delay_ladder_is_noted_where_it_is_not_the_usual_one() -> None:
@@ -175,15 +177,12 @@ def test_a_pointer_that_is_missing_is_noted() -> None:
     [
         (
             bound_to(on_broker(Subscription("ucenter@user")), *SEVERAL),
-            (
-                "it has several filters of tags: "
-                "ucenter@user@tags.00000000, ucenter@user@tags.11111111"
-            ),
+            ("it has several tag filters: ucenter@user@tags.00000000, ucenter@user@tags.11111111"),
         ),
         (
             bound_to(on_broker(TAGGED), Binding("master", "ucenter@user", "account.*")),
             (
-                f"it gets some messages through the filter of tags {TAGGED.filter_exchange} and "
+                f"it gets some messages through the tag filter {TAGGED.filter_exchange} and "
                 "others around it: account.*"
             ),
         ),
@@ -202,7 +201,7 @@ def test_a_pointer_that_is_missing_is_noted() -> None:
         ),
         (
             without_queue(on_broker(USER), "ucenter@user@failed"),
-            "its retry or its failed queue is bound to no exchange",
+            "its retry queue or its failed queue is not bound to one exchange",
         ),
         (
             replace(
@@ -213,7 +212,7 @@ def test_a_pointer_that_is_missing_is_noted() -> None:
                     if binding.destination != "ucenter@user"
                 ),
             ),
-            "none of the exchanges that it is bound to goes with master.retry and master.failed",
+            "no exchange it is bound to belongs with master.retry and master.failed",
         ),
         (
             replace(
@@ -221,7 +220,7 @@ def test_a_pointer_that_is_missing_is_noted() -> None:
                 bindings=on_broker(USER).bindings
                 | {Binding("another.failed", "ucenter@user@failed", "ucenter@user")},
             ),
-            "its retry or its failed queue is bound to no exchange",
+            "its retry queue or its failed queue is not bound to one exchange",
         ),
         (
             with_arguments(on_broker(USER), "ucenter@user@retry", x_message_ttl=0),
@@ -277,4 +276,4 @@ def test_a_queue_that_holds_messages_back_as_none_of_ours_does_is_left_out(
 def test_a_queue_that_holds_messages_back_and_has_no_failed_exchange_is_left_out() -> None:
     observed = on_broker(replace(USER, retry_via="broker"))
     unbound = replace(observed, bindings=frozenset())
-    assert "bound to no exchange that goes with it" in recover(unbound).notes[0]
+    assert "belongs to no exchange that it is bound to" in recover(unbound).notes[0]

@@ -111,5 +111,5 @@ def test_a_series_stands_for_its_newest_version() -> None:
 
 @pytest.mark.parametrize("text", ["", "4", "four", "4.3-rc1", "4.3.6.1", " 4.3"])
 def test_what_is_no_version_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no version of RabbitMQ"):
+    with pytest.raises(ConfigurationError, match="is not a version of RabbitMQ"):
         BrokerVersion.named(text)

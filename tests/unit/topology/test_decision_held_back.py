@@ -206,9 +206,9 @@ def test_a_policy_of_the_brokers_own_delays_needs_no_ladder() -> None:
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ({"queue_type": "classic"}, "to be a classic queue with retry_via='broker'"),
-        ({"ordered": True}, "to be ordered and has retry_via='broker'"),
-        ({"broadcast": True}, "for broadcast and has retry_via='broker'"),
+        ({"queue_type": "classic"}, "retry_via='broker' and queue_type='classic'"),
+        ({"ordered": True}, "is ordered and has retry_via='broker'"),
+        ({"broadcast": True}, "is a broadcast queue and has retry_via='broker'"),
         (
             {"retry": RetryPolicy(backoff=Linear("1s", timedelta(days=50)))},
             "hold messages of queue .* back for 50 days",

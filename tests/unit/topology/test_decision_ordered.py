@@ -166,7 +166,7 @@ def test_an_ordered_classic_queue_is_refused() -> None:
 
 
 def test_an_ordered_broadcast_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="ordered and for broadcast"):
+    with pytest.raises(ConfigurationError, match="is ordered and a broadcast queue"):
         Subscription("ledger@bookings", broadcast=True, ordered=True)
 
 

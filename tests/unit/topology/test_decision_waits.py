@@ -295,7 +295,7 @@ def test_a_broadcast_message_that_fails_is_acked_and_let_go() -> None:
     assert route(settlement, first_delivery(), BROADCAST, CIRCUMSTANCES) == AckIt()
     assert (
         whereabouts(settlement, BROADCAST)
-        == "gone: cache@1 is for broadcast, where nothing is retried"
+        == "gone: cache@1 is a broadcast queue, which has no retries"
     )
 
 

@@ -69,7 +69,7 @@ def test_a_change_says_what_was_and_what_is_to_be() -> None:
 def test_a_pattern_that_is_another_is_a_change_too() -> None:
     change = change_for(ASKED, [Policy(OURS.name, "^shop", OURS.definition, 0, "quorum_queues")])
 
-    assert str(change).endswith(": its pattern, and what it is for")
+    assert str(change).endswith(": its pattern or what it applies to")
 
 
 def test_what_another_policy_sets_goes_on() -> None:
@@ -82,7 +82,7 @@ def test_what_another_policy_sets_goes_on() -> None:
         "delayed-retry-max": 30_000,
     }
     assert change.policy.priority == 4
-    assert str(change).endswith(", with what policy limits sets")
+    assert str(change).endswith(", plus the settings of policy limits")
     assert change_for(ASKED, [other(max_length=5), change.policy]) is None
 
 
@@ -92,8 +92,8 @@ def test_another_policy_that_changes_later_is_followed() -> None:
     change = change_for(ASKED, [other(priority=7, max_length=9), merged])
 
     assert str(change) == (
-        "policy redrive.delay.shop@orders: max-length 5 → 9, priority 4 → 8, with what policy "
-        "limits sets"
+        "policy redrive.delay.shop@orders: max-length 5 → 9, priority 4 → 8, plus the settings of "
+        "policy limits"
     )
 
 
@@ -128,7 +128,7 @@ def test_two_policies_of_one_priority_are_refused() -> None:
 
 
 def test_a_pattern_that_cannot_be_read_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="its pattern '\\(' can't be read here"):
+    with pytest.raises(ConfigurationError, match="its pattern '\\(' is not valid in Python"):
         change_for(ASKED, [Policy("odd", "(", {})])
 
 
@@ -223,7 +223,7 @@ def test_policies_that_contradict_each_other_leave_a_note() -> None:
     recovered = recover(observed(OURS, Policy("odd", "(", same)))
 
     assert recovered.subscriptions == ()
-    assert "can't be read here" in recovered.notes[0]
+    assert "is not valid in Python" in recovered.notes[0]
 
 
 def test_a_policy_is_told_to_programs_as_rabbitmq_has_it() -> None:
@@ -240,8 +240,8 @@ def test_a_policy_is_told_to_programs_as_rabbitmq_has_it() -> None:
 def test_a_migration_says_how_long_a_policy_has_messages_wait() -> None:
     by_argument = Subscription(QUEUE, ["order.*"], retry_via="broker")
 
-    assert pauses(by_argument, observed(OURS))[0].endswith("are waited for, up to 30 s")
-    assert pauses(by_argument, observed())[0].endswith("are waited for")
+    assert pauses(by_argument, observed(OURS))[0].endswith("holds back in shop@orders, up to 30 s")
+    assert pauses(by_argument, observed())[0].endswith("holds back in shop@orders")
 
 
 def test_rabbitmq_imports_the_policy() -> None:

@@ -231,7 +231,7 @@ def test_objects_of_others_are_no_difference() -> None:
         (Stale(Binding("master", "q", "user.*")), "stale: binding master → q with user.*"),
         (
             Differs(TopologyMismatch("queue", "q@retry", "x-message-ttl", "1000", "30000")),
-            "differs: queue q@retry has x-message-ttl=30000, asked for is x-message-ttl=1000",
+            "differs: queue q@retry has x-message-ttl=30000, expected x-message-ttl=1000",
         ),
     ],
     ids=lambda part: type(part).__name__,

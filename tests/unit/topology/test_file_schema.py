@@ -105,24 +105,28 @@ def test_a_duration_in_python_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("value", "location", "problem"),
     [
-        (None, (), "nothing is no mapping"),
+        (None, (), "an empty value is not a mapping"),
         ({}, ("subscriptions",), "'subscriptions' is missing"),
-        ({"subscriptions": {}, "more": 1}, ("more",), "'more' is no key that redrive knows"),
+        ({"subscriptions": {}, "more": 1}, ("more",), "'more' is not a known key"),
         (
             {"subscriptions": {}, "defaults": {"routing_keys": []}},
             ("defaults", "routing_keys"),
-            "'routing_keys' is no key",
+            "'routing_keys' is not a known key",
         ),
-        ({"subscriptions": {"a": {"typo": 1}}}, ("subscriptions", "a", "typo"), "'typo' is no key"),
+        (
+            {"subscriptions": {"a": {"typo": 1}}},
+            ("subscriptions", "a", "typo"),
+            "'typo' is not a known key",
+        ),
         (
             {"subscriptions": {"a": {"retry": {"typo": 1}}}},
             ("subscriptions", "a", "retry", "typo"),
-            "'typo' is no key",
+            "'typo' is not a known key",
         ),
         (
             {"subscriptions": {"a": {"exchange": {"typo": 1}}}},
             ("subscriptions", "a", "exchange", "typo"),
-            "'typo' is no key",
+            "'typo' is not a known key",
         ),
         (
             {"subscriptions": {"a": {"retry": {"delay": 30}}}},
@@ -132,7 +136,7 @@ def test_a_duration_in_python_is_taken_as_it_is() -> None:
         (
             {"subscriptions": {"a": {"retry": {"delay": "3x"}}}},
             ("subscriptions", "a", "retry", "delay"),
-            "the unit 'x'",
+            "the unknown unit 'x'",
         ),
         (
             {"subscriptions": {"a": {"retry": {"delay": "99d"}}}},
@@ -142,17 +146,17 @@ def test_a_duration_in_python_is_taken_as_it_is() -> None:
         (
             {"subscriptions": {"a": {"retry": {"max_retries": -1}}}},
             ("subscriptions", "a", "retry", "max_retries"),
-            "-1 can't be",
+            "-1 is invalid",
         ),
         (
             {"subscriptions": {"a": {"retry": {"max_retries": True}}}},
             ("subscriptions", "a", "retry", "max_retries"),
-            "True can't be",
+            "True is invalid",
         ),
         (
             {"subscriptions": {"a": {"retry": {"backoff": "3s"}}}},
             ("subscriptions", "a", "retry", "backoff"),
-            "'3s' is no list",
+            "'3s' is not a list",
         ),
         (
             {"subscriptions": {"a": {"retry": {"backoff": ["1"]}}}},
@@ -167,7 +171,7 @@ def test_a_duration_in_python_is_taken_as_it_is() -> None:
         (
             {"subscriptions": {"a": {"retry_via": "republish"}}},
             ("subscriptions", "a"),
-            "is to be a quorum queue with retry_via",
+            "has retry_via='republish' and queue_type='quorum'",
         ),
         (
             {"subscriptions": {"a": {"tags": "vip &&"}}},
@@ -175,17 +179,17 @@ def test_a_duration_in_python_is_taken_as_it_is() -> None:
             "can't be read at character 7",
         ),
         ({"subscriptions": {"a@failed": {}}}, ("subscriptions", "a@failed"), "ends in '@failed'"),
-        ({"subscriptions": {1: {}}}, ("subscriptions", 1), "1 is no text"),
-        ({"subscriptions": {"a": None}}, ("subscriptions", "a"), "nothing is no mapping"),
+        ({"subscriptions": {1: {}}}, ("subscriptions", 1), "1 is not a text"),
+        ({"subscriptions": {"a": None}}, ("subscriptions", "a"), "an empty value is not a mapping"),
         (
             {"subscriptions": {"a": {"routing_keys": "x"}}},
             ("subscriptions", "a", "routing_keys"),
-            "'x' is no list",
+            "'x' is not a list",
         ),
         (
             {"subscriptions": {"a": {"routing_keys": [None]}}},
             ("subscriptions", "a", "routing_keys", 0),
-            "nothing is no text",
+            "an empty value is not a text",
         ),
         (
             {"subscriptions": {"a": {"routing_keys": ["k" * 256]}}},
@@ -195,7 +199,7 @@ def test_a_duration_in_python_is_taken_as_it_is() -> None:
         (
             {"subscriptions": {"a": {"queue_type": "stream"}}},
             ("subscriptions", "a", "queue_type"),
-            "'stream' can't be",
+            "'stream' is invalid",
         ),
         (
             {"subscriptions": {"a": {"exchange": ""}}},
@@ -225,12 +229,12 @@ def test_a_duration_in_python_is_taken_as_it_is() -> None:
         (
             {"subscriptions": {"a@migrating": {}, "a": {}}},
             ("subscriptions", "a@migrating"),
-            "what stands in for 'a' while",
+            "'a' uses it while",
         ),
         (
             {"subscriptions": {"a": {}, "a@retry@migrating": {}}},
             ("subscriptions", "a@retry@migrating"),
-            "stands in for 'a@retry'",
+            "is reserved: 'a@retry'",
         ),
         (
             {"subscriptions": {"a": {}, "b": {"exchange": "master.deliver"}}},
@@ -256,7 +260,7 @@ def test_every_mistake_is_found() -> None:
     with pytest.raises(InvalidSpec) as caught:
         file_schema.parse({"subscriptions": {"a": {"typo": 1}, "b": {"retry": {"delay": "1"}}}})
     assert len(caught.value.problems) == 2
-    assert str(caught.value).startswith("subscriptions.a.typo: 'typo' is no key")
+    assert str(caught.value).startswith("subscriptions.a.typo: 'typo' is not a known key")
 
 
 def test_a_key_that_is_not_known_comes_with_those_that_are() -> None:

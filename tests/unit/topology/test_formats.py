@@ -89,11 +89,11 @@ def test_a_tree_says_where_failures_go() -> None:
         "├─ shop@orders  quorum, dead-letter",
         '│  ├─ takes order.*, "#"',
         "│  ├─ shop@orders@retry  after 5m, at most 2 times",
-        "│  └─ shop@orders@failed  what was given up",
+        "│  └─ shop@orders@failed  failed messages",
         "└─ shop@audit  quorum, dead-letter",
-        "   ├─ takes only what is requeued to it",
+        "   ├─ takes only requeued messages",
         "   ├─ shop@audit@retry  after 30s, at most 3 times",
-        "   └─ shop@audit@failed  what was given up",
+        "   └─ shop@audit@failed  failed messages",
     ]
 
 

@@ -245,7 +245,7 @@ def test_the_retry_queue_goes_once_nothing_is_rejected_into_it() -> None:
     order = [(step.place, step.kind) for step in steps]
     assert order.index(("main", "restore")) < order.index(("retry", "remove"))
     assert str(steps[order.index(("retry", "release"))]) == (
-        "what is in shop@orders@retry@migrating goes to shop@orders, and "
+        "messages in shop@orders@retry@migrating go to shop@orders, and "
         "shop@orders@retry@migrating is deleted"
     )
 
@@ -278,7 +278,7 @@ def test_another_delay_touches_the_retry_queue_alone() -> None:
     assert [(step.place, step.kind) for step in steps] == [
         ("retry", kind) for kind in ("divert", "drain", "replace", "restore", "return")
     ]
-    assert str(steps[0]) == "what comes for shop@orders@retry goes to shop@orders@retry@migrating"
+    assert str(steps[0]) == "messages for shop@orders@retry go to shop@orders@retry@migrating"
 
 
 def test_the_main_queue_is_made_anew_only_when_nothing_comes_from_the_retry_queue() -> None:
@@ -333,7 +333,7 @@ def test_a_failed_queue_that_is_made_anew_gets_what_it_had_and_what_stood_in_for
 
 
 def test_what_does_not_fit_into_the_new_failed_queue_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="has 3 messages and is to take 2"):
+    with pytest.raises(ConfigurationError, match="has 3 messages, but may hold only 2"):
         check_room(replace(NEW, max_failed=2), 3)
 
 
@@ -344,7 +344,7 @@ def test_what_fits_into_the_new_failed_queue_may_go(most: int | None) -> None:
 
 def test_it_says_beforehand_what_waits_and_what_comes_back_sooner() -> None:
     assert pauses(NEW, ModelBroker(HELD_BACK).observe())[0] == (
-        "messages that the broker holds back in shop@orders are waited for, up to 30 s"
+        "it waits for messages that the broker holds back in shop@orders, up to 30 s"
     )
     assert pauses(HELD_BACK, ModelBroker(NEW).observe())[0].startswith(
         "messages in shop@orders@retry come back once the new queue is there"

@@ -43,7 +43,7 @@ def test_nobody_else_says_how_it_came(peer: str | None) -> None:
 
 @pytest.mark.parametrize("peer", ["192.0.2.1", None])
 def test_nobody_else_says_who_it_is(peer: str | None) -> None:
-    with pytest.raises(UntrustedHeader, match="believed only of the proxy"):
+    with pytest.raises(UntrustedHeader, match="only the proxy may name the user"):
         believed(request(peer, ("x-user", "alice")), REACH)
 
 

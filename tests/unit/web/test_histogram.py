@@ -44,7 +44,7 @@ def test_hours_count_what_failed_in_each_of_the_last_day() -> None:
     other.times.extend([stamp - 86401, stamp - 3599])
     hours = hours_of([group, other], now)
     assert (hours[-1], hours[-2], hours[0], sum(hours)) == (2, 1, 1, 4)
-    assert 'aria-label="Failed in q: 4 in the last 24 hours, 2 in the last"' in line_of_hours(
+    assert 'aria-label="Failed in q: 4 in the last 24 hours, 2 in the last hour"' in line_of_hours(
         hours, "q"
     )
     assert line_of_hours([0] * 24, "q") == ""

@@ -33,7 +33,7 @@ def test_a_dead_letter_queue_is_asked_for_by_its_very_name() -> None:
 
 
 def test_without_a_queue_there_is_no_place() -> None:
-    with pytest.raises(ConfigurationError, match="no queue was named"):
+    with pytest.raises(ConfigurationError, match="no queue given"):
         _ = PageRequest({"queue": ""}).place
 
 

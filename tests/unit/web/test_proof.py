@@ -29,11 +29,11 @@ def facts_of(record: JobRecord, not_settled: int = 0) -> dict[str, str]:
 
 def test_it_says_who_has_done_what_and_why() -> None:
     facts = facts_of(RECORD)
-    assert facts["did"] == "requeue"
+    assert facts["action"] == "requeue"
     assert facts["queue"] == "shop@orders"
     assert facts["why"] == "fixed in 2.3.1"
     assert "anna on laptop" in facts["who"]
-    assert facts["the same as"].startswith("redrive failed requeue shop@orders")
+    assert facts["command"].startswith("redrive failed requeue shop@orders")
     assert (facts["planned"], facts["succeeded"], facts["adds up"]) == ("100", "100", "yes")
 
 
@@ -47,7 +47,7 @@ def test_what_there_is_none_of_has_no_line() -> None:
 
 def test_possible_duplicates_are_named_as_far_as_they_are_known() -> None:
     record = replace(RECORD, possible_duplicates=3, duplicate_ids=["a", "b"])
-    assert facts_of(record)["maybe twice"] == "3, of which 2 are known by id"
+    assert facts_of(record)["maybe twice"] == "3, 2 with a known id"
     assert "maybe twice: a\n" in text_of(record, 0)
     whole = replace(record, possible_duplicates=2)
     assert facts_of(whole)["maybe twice"] == "2"
@@ -69,7 +69,7 @@ def test_what_was_chosen_is_told_by_cause_and_what_stays_with_the_reason() -> No
     record = replace(RECORD, plan={"causes": [cause], "stay": {"no_way_back": 2}})
     text = text_of(record, 0)
     assert "60 a1 KeyError 'sku'\n" in text
-    assert "2 do not say where they failed, and stay\n" in text
+    assert "2 left out: no record of where they failed\n" in text
 
 
 def test_the_causes_of_a_job_are_those_of_its_plan() -> None:

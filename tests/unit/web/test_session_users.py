@@ -67,7 +67,7 @@ def closed(session_user: SessionUser) -> bool:
 def test_the_desk_that_is_idle_for_longest_is_closed_when_there_are_too_many(
     session_users: SessionUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest_module, "MOST_DESKS", 2)
+    monkeypatch.setattr(guest_module, "MOST_CONTEXTS", 2)
     ada, grace = session_users.named("ada"), session_users.named("grace")
     assert session_users.named("ada") is ada  # she has come again since
 
@@ -81,7 +81,7 @@ def test_the_desk_that_is_idle_for_longest_is_closed_when_there_are_too_many(
 def test_thousands_of_names_are_no_more_desks_than_may_be(
     session_users: SessionUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest_module, "MOST_DESKS", 5)
+    monkeypatch.setattr(guest_module, "MOST_CONTEXTS", 5)
     names = [f"user-{number}" for number in range(effort(200, nightly=2000))]
     came = [session_users.named(name) for name in names]
 
@@ -93,7 +93,7 @@ def test_thousands_of_names_are_no_more_desks_than_may_be(
 def test_a_desk_that_answers_somebody_is_not_closed(
     session_users: SessionUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest_module, "MOST_DESKS", 1)
+    monkeypatch.setattr(guest_module, "MOST_CONTEXTS", 1)
     with session_users.as_active(session_users.named("ada")) as ada:
         session_users.named("grace")
         session_users.named("joan")
@@ -105,7 +105,7 @@ def test_a_desk_that_answers_somebody_is_not_closed(
 def test_a_desk_at_which_something_goes_on_is_not_closed(
     session_users: SessionUsers, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(guest_module, "MOST_DESKS", 1)
+    monkeypatch.setattr(guest_module, "MOST_CONTEXTS", 1)
     ada, place = session_users.named("ada"), QueuePlace("shop@orders")
     ended = threading.Event()
     if what == "job":
@@ -124,7 +124,7 @@ def test_a_desk_at_which_something_goes_on_is_not_closed(
 def test_who_comes_back_to_a_desk_that_was_closed_has_another(
     session_users: SessionUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest_module, "MOST_DESKS", 1)
+    monkeypatch.setattr(guest_module, "MOST_CONTEXTS", 1)
     ada = session_users.named("ada")
     session_users.named("grace")
     assert ada.is_gone
@@ -139,7 +139,7 @@ def test_who_comes_back_to_a_desk_that_was_closed_has_another(
 def test_of_many_requests_at_once_none_is_answered_at_a_closed_desk(
     session_users: SessionUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest_module, "MOST_DESKS", 3)
+    monkeypatch.setattr(guest_module, "MOST_CONTEXTS", 3)
     found: list[bool] = []
 
     def ask(worker: int) -> None:
@@ -162,7 +162,7 @@ def test_of_many_requests_at_once_none_is_answered_at_a_closed_desk(
 def test_whoever_has_started_the_console_keeps_their_desk(
     session_users: SessionUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest_module, "MOST_DESKS", 0)
+    monkeypatch.setattr(guest_module, "MOST_CONTEXTS", 0)
     session_users.named("ada")
     session_users.named("grace")
     with session_users.as_active(session_users.own) as own:

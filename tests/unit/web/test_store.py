@@ -30,7 +30,7 @@ def ended(folder: Path, error: Exception) -> StoreWork:
         (ConfigurationError("no queue", "Name one."), "no queue\nName one."),
         (
             OSError(errno.ENOSPC, "No space left on device"),
-            "it could not be done: [Errno 28] No space left on device",
+            "failed: [Errno 28] No space left on device",
         ),
     ],
 )
@@ -42,5 +42,5 @@ def test_a_defect_is_said_and_its_traceback_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "redrive"):
-        assert "defect" in ended(tmp_path, KeyError("x")).problem
+        assert "a bug in redrive" in ended(tmp_path, KeyError("x")).problem
     assert [one.exc_info and one.exc_info[0] for one in caplog.records] == [KeyError]

@@ -1,1 +1,1 @@
-"""What frameworks leave on a message that has failed for good, each in a module of its own."""
+"""Support for the failure notes of other frameworks, one module per framework."""

@@ -1,8 +1,8 @@
-"""Paramore Brighter on RabbitMQ.
+"""Failure notes of Paramore Brighter on RabbitMQ.
 
 Source: Brighter 10.7.0, RmqMessageConsumer.cs and RmqMessagePublisher.cs of
-MessagingGateway.RMQ.Async, and ServiceActivator/Proactor.cs. A message is rejected as it came: the
-reason is in the log alone, and the count in it is of the times that it was deferred.
+MessagingGateway.RMQ.Async, and ServiceActivator/Proactor.cs. A message is rejected unchanged: the
+reason is only in the log, and the count in the message is the number of times it was deferred.
 """
 
 from redrive.failures.dialects.clues import Clues
@@ -14,7 +14,6 @@ _COUNT = "HandledCount"
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Brighter leaves."""
     if not clues.has(_COUNT, "MessageType", "Topic"):
         return None
     return FailureNotes(

@@ -1,7 +1,7 @@
-"""Celery, with its task protocol 2.
+"""Failure notes of Celery, task protocol 2.
 
-Source: celery 5.7.0, app/amqp.py. A worker rejects the message as it came: it holds nothing of the
-error, which is in the result backend alone.
+Source: celery 5.7.0, app/amqp.py. A worker rejects the message unchanged: the error is only in the
+result backend, not in the message.
 """
 
 from redrive.failures.dialects.clues import Clues
@@ -11,7 +11,6 @@ from redrive.failures.dialects.renewal import HeaderEdit, of_headers
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Celery leaves."""
     if not clues.has("task", "id", "root_id"):
         return None
     return FailureNotes(

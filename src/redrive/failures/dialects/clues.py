@@ -1,5 +1,7 @@
-"""What dialects look at in a message. Nothing here raises, whatever bytes a peer has sent, and what
-is damaged counts as not there."""
+"""Tolerant access to the parts of a message that dialects read.
+
+Nothing here raises, whatever bytes a peer has sent: damaged values count as missing.
+"""
 
 import binascii
 import json
@@ -13,12 +15,12 @@ from redrive.topology import headers
 from redrive.topology.headers import Delivery
 
 _MOST_OF_A_BODY = 1024 * 1024
-"""A larger body is not searched for a framework's envelope."""
+"""Larger bodies are not searched for a framework's envelope (bytes)."""
 _MOST_OF_A_TABLE = 64 * 1024
 
 
 class Clues:
-    """A message, as a dialect looks at it."""
+    """The parts of a message that a dialect reads."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
@@ -26,7 +28,7 @@ class Clues:
 
     @property
     def routing_key(self) -> str:
-        """The key that it was delivered with."""
+        """The routing key of the delivery."""
         return clean(self._delivery.routing_key)
 
     @property
@@ -36,73 +38,72 @@ class Clues:
 
     @property
     def names(self) -> Mapping[str, bytes]:
-        """The headers' names, each with its bytes."""
+        """The raw value of each header, by its name."""
         return self._headers.raw_by_name()
 
     def has(self, *names: str) -> bool:
-        """Whether it has all of these headers."""
+        """Check whether the message has all of these headers."""
         return all(name in self.names for name in names)
 
     def text(self, name: str) -> str | None:
-        """A header that is a text, or the bytes of one."""
+        """Return a header that is text, or bytes that hold text."""
         return text_of(self._headers.scalar(name))
 
     def count(self, name: str) -> int | None:
-        """A header that is a count, as a number or in digits."""
+        """Return a header that is a count: a number or a string of digits."""
         return count_of(self._headers.scalar(name))
 
     def table(self, name: str) -> Mapping[str, object]:
-        """A header that is a table; empty where it is none, or a huge one."""
+        """Return a header that is a table; empty if it isn't one or is larger than 64 KiB."""
         raw = self.names.get(name, b"")
         if raw[:1] != b"F" or len(raw) > _MOST_OF_A_TABLE:
             return {}
         return mapping_of(decode_value(raw))
 
     def json(self, name: str) -> object:
-        """A header that is a text in JSON, as its value."""
+        """Return the decoded value of a header that holds JSON."""
         text = self.text(name)
         return None if text is None else _parsed(text)
 
     def body_has(self, *marks: bytes) -> bool:
-        """Whether the body holds all of these, and is not huge."""
+        """Check whether the body contains all of these marks; bodies over 1 MiB never do."""
         body = self._delivery.body
         return len(body) <= _MOST_OF_A_BODY and all(mark in body for mark in marks)
 
     @property
     def body(self) -> bytes:
-        """The body."""
         return self._delivery.body
 
     @cached_property
     def envelope(self) -> Mapping[str, object]:
-        """The body where it is a JSON object, else an empty one."""
+        """The body if it is a JSON object, else an empty mapping."""
         return mapping_of(_parsed(self._delivery.body))
 
     @cached_property
     def death(self) -> Mapping[str, FieldValue]:
-        """The latest entry of `x-death`, or an empty one."""
+        """The latest entry of `x-death`, or an empty mapping."""
         entries = self._delivery.deaths.entries
         return entries[0] if entries else {}
 
     @property
     def died_at(self) -> datetime | None:
-        """When a queue gave it up last, by the broker's clock."""
+        """When a queue last dead-lettered it, by the broker's clock."""
         time = self.death.get("time")
         return time if isinstance(time, datetime) else None
 
     @property
     def died_in(self) -> str | None:
-        """The queue that gave it up last."""
+        """The queue that last dead-lettered it."""
         return text_of(self.death.get("queue"))
 
 
 def clean(text: str) -> str:
-    """A text that UTF-8 can encode."""
+    """Replace characters that UTF-8 can't encode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def text_of(value: object) -> str | None:
-    """A text, or the bytes of one."""
+    """Return a string, decoding bytes; None for any other type."""
     match value:
         case str():
             return clean(value)
@@ -113,7 +114,7 @@ def text_of(value: object) -> str | None:
 
 
 def count_of(value: object) -> int | None:
-    """A count, as a number or in digits."""
+    """Return a count given as a number or a string of digits; None for anything else."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -122,12 +123,12 @@ def count_of(value: object) -> int | None:
 
 
 def mapping_of(value: object) -> Mapping[str, object]:
-    """A mapping; empty where it is none."""
+    """Return the value if it is a mapping, else an empty mapping."""
     return value if isinstance(value, Mapping) else {}
 
 
 def moment_of(value: object) -> datetime | None:
-    """A time in ISO 8601, in UTC where it does not say; or one that is a time already."""
+    """Return an ISO 8601 time or a datetime in UTC; a time without a zone is taken as UTC."""
     text = value if isinstance(value, datetime) else text_of(value)
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else text
@@ -139,7 +140,7 @@ def moment_of(value: object) -> datetime | None:
 
 
 def moment_of_milliseconds(value: object) -> datetime | None:
-    """A time in milliseconds since 1970, in digits."""
+    """Return the time given as a string of milliseconds since 1970."""
     text = text_of(value)
     try:
         return datetime.fromtimestamp(int(text or "") / 1000, UTC)
@@ -148,7 +149,7 @@ def moment_of_milliseconds(value: object) -> datetime | None:
 
 
 def bytes_of_base64(value: object) -> bytes | None:
-    """What a text in base64 stands for, in however many lines it was written."""
+    """Decode base64, ignoring line breaks."""
     text = text_of(value)
     try:
         return None if text is None else b64decode("".join(text.split()), validate=True)

@@ -1,9 +1,9 @@
-"""Dapr's pub/sub on RabbitMQ.
+"""Failure notes of Dapr's pub/sub on RabbitMQ.
 
 Source: dapr/components-contrib 1.18.0-rc.1, pubsub/rabbitmq/rabbitmq.go and pubsub/envelope.go;
 dapr/dapr, the same, pkg/runtime/subscription/subscription.go. With `enableDeadLetter` it nacks a
-message as it came; with a `deadLetterTopic` it publishes its body there, which names the topic that
-it failed in. Neither says anything of the error.
+message unchanged; with a `deadLetterTopic` it publishes the body there, which names the topic that
+the message failed in. Neither records the error.
 """
 
 from redrive.failures.dialects.clues import Clues, text_of
@@ -17,19 +17,18 @@ _EXPIRATION = "expiration"
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Dapr leaves."""
     if not clues.body_has(b'"pubsubname"', b'"specversion"'):
         return None
     if not clues.envelope.keys() >= _NAMES:
         return None
     if clues.death:
         return FailureNotes("dapr", failed_at=clues.died_at, queue=clues.died_in)
-    # An exchange is called as its topic is. It is a fanout unless told otherwise.
+    # The exchange has the topic's name. It is a fanout unless configured otherwise.
     return FailureNotes("dapr", exchange=text_of(clues.envelope["topic"]), routing_key="")
 
 
 def _renew(delivery: Delivery) -> Delivery:
-    """The message without an end, which has passed: Dapr drops an event after it."""
+    """Remove the expiration, which has passed by now: Dapr drops expired events."""
     event = Clues(delivery).envelope
     if not event.get(_EXPIRATION):
         return delivery

@@ -1,4 +1,4 @@
-"""How a framework says that a message has failed, and what it takes as new."""
+"""How to read a framework's failure notes, and how to renew its messages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from redrive.topology.headers import Delivery
 
 
 def unchanged(delivery: Delivery) -> Delivery:
-    """Returns the message as it is: its framework writes nothing into one that has failed."""
+    """Return the message unchanged, for frameworks that write nothing into a failed message."""
     return delivery
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The words of one framework. Neither function raises, whatever the message holds.
+    """How one framework marks failed messages. Neither function raises, whatever the message holds.
 
     Args:
-        name: whose words these are.
-        read: reads what the framework leaves; None where the message is not of that framework.
-        renew: the message as the framework takes it as new: what says that it has failed is taken
-            off, and what is needed to handle it is kept. A message that can't be renewed comes back
-            as it is.
+        name: the name of the framework.
+        read: returns the failure notes of a message, or None if it isn't from this framework.
+        renew: returns the message as new to the framework: its failure notes are removed, and
+            whatever is needed to handle it is kept. A message that can't be renewed is returned
+            unchanged.
     """
 
     name: str

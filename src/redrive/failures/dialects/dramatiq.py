@@ -1,7 +1,7 @@
-"""dramatiq's broker for RabbitMQ.
+"""Failure notes of dramatiq's broker for RabbitMQ.
 
 Source: dramatiq 2.2.1, brokers/rabbitmq.py and middleware/retries.py. A worker nacks the message
-as it came, so the retries and the traceback in it are those of the attempt before the last.
+unchanged, so the retries and the traceback in it are those of the attempt before the last.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,6 @@ _SPENT = {"eta", "requeue_timestamp", "retries", "traceback"}
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what dramatiq leaves."""
     if not clues.body_has(b'"actor_name"', b'"message_id"'):
         return None
     if not clues.envelope.keys() >= _NAMES:
@@ -38,8 +37,10 @@ def read(clues: Clues) -> FailureNotes | None:
 
 
 def _renew(delivery: Delivery) -> Delivery:
-    """The message without what its attempts have left in its options, for the queue that its
-    actors consume; dramatiq refuses a body with any other name in it."""
+    """Remove what earlier attempts left in the options, and name the queue that the actors consume.
+
+    Other keys of the body stay: dramatiq refuses a body with any unknown key.
+    """
     message = Clues(delivery).envelope
     options = mapping_of(message.get("options"))
     kept = {name: value for name, value in options.items() if name not in _SPENT}
@@ -50,7 +51,7 @@ def _renew(delivery: Delivery) -> Delivery:
 
 
 def _queue_of(message: Mapping[str, object]) -> str | None:
-    """The queue that its actors consume: neither that of delayed messages nor that of dead ones."""
+    """Return the queue that the actors consume, without the suffix for delayed or dead messages."""
     queue = text_of(message.get("queue_name"))
     return queue and queue.removesuffix(".DQ").removesuffix(".XQ")
 

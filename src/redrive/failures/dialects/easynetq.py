@@ -1,4 +1,4 @@
-"""EasyNetQ's error queue: an envelope of JSON around what failed.
+"""Failure notes of EasyNetQ's error queue: a JSON envelope around the failed message.
 
 Source: EasyNetQ 8.1.5, SystemMessages/Error.cs, Consumer/DefaultConsumeErrorStrategy.cs and
 Serialization/JsonHeaderExtensions.cs.
@@ -32,14 +32,15 @@ _PROPERTIES = {
     "AppId": "app_id",
     "ClusterId": "cluster_id",
 }
-"""Each property that a move keeps, by its name in the envelope: no move keeps an expiration."""
+"""The properties to keep, by their names in the envelope. A requeue never keeps an expiration."""
 _MOST = 64 * 1024
-"""The bytes of properties that surely fit a frame, whose default size is 128 KiB. A message cannot
-have had many more, and one that does not fit closes the connection."""
+"""Limit in bytes for properties, so that they fit into a frame, whose default size is 128 KiB.
+
+No message can have had many more, and properties that don't fit close the connection.
+"""
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what EasyNetQ leaves."""
     if not (clues.type or "").startswith("EasyNetQ.SystemMessages.Error"):
         return None
     exception = text_of(clues.envelope.get("Exception"))
@@ -57,8 +58,7 @@ def read(clues: Clues) -> FailureNotes | None:
 
 
 def _renew(delivery: Delivery) -> Delivery:
-    """The message that is in the envelope, with its own properties; the envelope where not all of
-    it can be read."""
+    """Return the message in the envelope, or the envelope if parts of it can't be read."""
     envelope = Clues(delivery).envelope
     message = text_of(envelope.get("Message"))
     given = envelope.get("BasicProperties")
@@ -73,15 +73,16 @@ def _renew(delivery: Delivery) -> Delivery:
 
 
 def _properties_of(given: Mapping[str, object]) -> Properties:
-    """The properties as the envelope has them."""
+    """Build the properties that the envelope describes."""
     values = {
         ours: given[theirs]
         for theirs, ours in _PROPERTIES.items()
-        # Those serializers write all of them, with a word on which are there.
+        # Its serializers write all properties, with a flag for each that tells whether it is
+        # present.
         if given.get(theirs) is not None and given.get(f"{theirs}Present") is not False
     }
     table = Table(typed_json.fields_of(mapping_of(given.get("Headers"))))
-    # What is of another type than the property has, its encoder refuses.
+    # The encoder refuses a value whose type doesn't fit its property.
     return Properties()._replace(**values, headers=table)  # type: ignore[arg-type]
 
 

@@ -1,8 +1,8 @@
-"""Ecotone's error and dead-letter channels on RabbitMQ, for PHP.
+"""Failure notes of Ecotone's error and dead-letter channels on RabbitMQ, for PHP.
 
 Source: ecotoneframework/ecotone-dev 1.326.1, packages/Ecotone: Support/ErrorMessage.php,
-Handler/Recoverability/ErrorContext.php and DelayedRetryErrorHandler.php. The channel that a message
-failed in is known to them and not sent along (Serialization/OutboundMessageConverter.php).
+Handler/Recoverability/ErrorContext.php and DelayedRetryErrorHandler.php. Ecotone knows the channel
+that a message failed in, but doesn't send it (Serialization/OutboundMessageConverter.php).
 """
 
 from redrive.failures.dialects.clues import Clues
@@ -15,7 +15,6 @@ _TYPE, _TRACE, _RETRIES = "ecotone-class", "exception-stacktrace", "ecotone_retr
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Ecotone leaves."""
     if not clues.has(_MESSAGE, _FILE, _LINE):
         return None
     return FailureNotes(

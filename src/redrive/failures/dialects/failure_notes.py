@@ -1,4 +1,4 @@
-"""What a message says of its failure, whatever framework wrote it."""
+"""What a message says about its failure, in one form for all frameworks."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,18 +6,18 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class FailureNotes:
-    """What a message says of its failure; what its framework does not say is None.
+    """What a message says about its failure. A field is None if the framework doesn't record it.
 
     Args:
-        dialect: whose words these are.
+        dialect: the name of the framework that wrote the notes.
         error_type: the class of the exception.
-        error_message: its text.
-        traceback: where it was raised, in the words of the language.
-        failed_at: when it failed for good, or the last time that is known; aware, in UTC.
-        retries: how many retries were made before.
-        host: where it failed.
+        error_message: the text of the exception.
+        traceback: the stack trace, in the format of the framework's language.
+        failed_at: when it failed for good, or the last known failure; aware, in UTC.
+        retries: number of retries made before.
+        host: the host that it failed on.
         queue: the queue that it failed in.
-        exchange: the exchange that it was first published to; empty for the default one.
+        exchange: the exchange that it was first published to; empty for the default exchange.
         routing_key: the key that it was first published with.
     """
 

@@ -1,4 +1,4 @@
-"""All dialects, and which of them a message is in."""
+"""All dialects, and how to find the one that fits a message."""
 
 from redrive.failures.dialects import (
     brighter,
@@ -54,24 +54,28 @@ DIALECTS: tuple[Dialect, ...] = (
     dapr.DIALECT,
     sneakers.DIALECT,
 )
-"""Those that headers tell come before those whose bodies have to be looked at."""
+"""Dialects recognized by headers come before those that must look at the body."""
 
 OWN = FailureNotes("redrive")
 UNKNOWN = FailureNotes("unknown")
 
 
 def notes_of(delivery: Delivery) -> FailureNotes:
-    """What a failed message says in the words of its framework; what redrive itself wrote is not in
-    it. Never raises."""
+    """Return the failure notes that a framework left in the message. Never raises.
+
+    Notes that redrive itself wrote are not included.
+    """
     if headers.FAILURE_ID in delivery.properties.headers:
         return OWN
     return _read(delivery)[1]
 
 
 def renewed(delivery: Delivery) -> Delivery:
-    """A failed message as its framework takes it as new, with what redrive writes or takes off
-    still to be done; unchanged where its framework needs nothing, or where it can't be renewed.
-    Never raises."""
+    """Return a failed message as new to its framework. Never raises.
+
+    It comes back unchanged if its framework needs no renewal, or if it can't be renewed. Changes
+    that redrive makes to every message are not applied here.
+    """
     if headers.FAILURE_ID in delivery.properties.headers:
         return delivery
     dialect = _read(delivery)[0]

@@ -1,8 +1,8 @@
-"""Laravel's queue on RabbitMQ.
+"""Failure notes of Laravel's queue on RabbitMQ.
 
 Source: vyuldashev/laravel-queue-rabbitmq 14.5.3, Queue/Jobs/RabbitMQJob.php. A worker rejects the
-message as it came: the error is in the table of failed jobs alone, and the attempts in it are those
-before the last.
+message unchanged: the error is only in the table of failed jobs, and the count of attempts in the
+message excludes the last one.
 """
 
 from redrive.failures.dialects.clues import Clues, count_of
@@ -13,7 +13,6 @@ from redrive.topology.headers import Delivery
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Laravel leaves."""
     attempts = clues.table("laravel")
     if "attempts" not in attempts:
         return None
@@ -29,8 +28,7 @@ _NEW_ATTEMPTS = of_table("laravel", HeaderEdit(values={"attempts": 0}))
 
 
 def _renew(delivery: Delivery) -> Delivery:
-    """The message with all of its attempts and without an end to them, which has passed: a worker
-    fails it at once otherwise."""
+    """Reset the attempts, and remove the expired deadline: a worker would fail the job at once."""
     delivery = _NEW_ATTEMPTS(delivery)
     job = Clues(delivery).envelope
     if job.get("retryUntil") is None:

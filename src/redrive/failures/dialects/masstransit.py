@@ -1,4 +1,4 @@
-"""MassTransit's `_error` and `_skipped` queues.
+"""Failure notes of MassTransit's `_error` and `_skipped` queues.
 
 Source: MassTransit 8.5.8, Contexts/SendContextExtensions.cs and MessageHeaders.cs. Older versions
 leave some of these headers out.
@@ -16,7 +16,6 @@ from redrive.topology.headers import Delivery
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what MassTransit leaves."""
     if not clues.has("MT-Reason"):
         return None
     return FailureNotes(
@@ -32,7 +31,7 @@ def read(clues: Clues) -> FailureNotes | None:
 
 
 def _queue_of(address: str | None) -> str | None:
-    """The queue of an address such as `rabbitmq://host/vhost/queue?temporary=true`."""
+    """Return the queue of an address such as `rabbitmq://host/vhost/queue?temporary=true`."""
     try:
         path = urlsplit(address or "").path
     except ValueError:
@@ -50,11 +49,12 @@ _TAKE_OFF = of_headers(
 
 
 def _renew(delivery: Delivery) -> Delivery:
-    """The message as if it had had no redelivery. The envelope in its body repeats the header, and
-    is what MassTransit asks.
+    """Remove the notes about failures, and reset the count of redeliveries in the envelope.
+
+    MassTransit reads the count in the envelope, which repeats the header.
 
     Source: MassTransit 8.5.8, `GetRedeliveryCount`, EnvelopeMessageContext.cs and
-    JsonMessageEnvelope.cs; its `_error` transport sends the body as it came.
+    JsonMessageEnvelope.cs; its `_error` transport sends the body unchanged.
     """
     delivery = _TAKE_OFF(delivery)
     if _REDELIVERIES.encode() not in delivery.body:
@@ -64,7 +64,7 @@ def _renew(delivery: Delivery) -> Delivery:
     if _REDELIVERIES not in noted:
         return delivery
     if delivery.body.count(_REDELIVERIES.encode()) == 1:
-        # All else stays as the bytes that came: a number that is written anew may be another one.
+        # Keep all other bytes: writing JSON numbers anew may change them.
         return replace(delivery, body=_IN_JSON.sub(rb"\g<1>0", delivery.body))
     return with_json(delivery, {**envelope, "headers": {**noted, _REDELIVERIES: 0}})
 

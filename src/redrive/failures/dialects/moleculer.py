@@ -1,7 +1,7 @@
-"""Moleculer's channels, for Node.js, with their adapter for AMQP.
+"""Failure notes of Moleculer's channels, for Node.js, with their AMQP adapter.
 
 Source: @moleculer/channels 0.3.1, src/adapters/amqp.js, src/constants.js and src/utils.js. The
-error is written from 0.3.0 on. Of the headers that a message had, none is left.
+error is recorded since 0.3.0. The message's original headers are lost.
 """
 
 from redrive.failures.dialects.clues import (
@@ -18,7 +18,6 @@ _CHANNEL, _GROUP = "x-original-channel", "x-original-group"
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Moleculer's channels leave."""
     channel, group = clues.text(_CHANNEL), clues.text(_GROUP)
     if channel is None or group is None:
         return None
@@ -30,7 +29,7 @@ def read(clues: Clues) -> FailureNotes | None:
         failed_at=moment_of_milliseconds(clues.text("x-error-timestamp")),
         queue=f"{group}.{channel}",
         exchange=channel,
-        # A fanout exchange, which asks for no key.
+        # A fanout exchange ignores the key.
         routing_key="",
     )
 

@@ -1,7 +1,7 @@
-"""NestJS microservices on RabbitMQ.
+"""Failure notes of NestJS microservices on RabbitMQ.
 
-Source: @nestjs/microservices 12.1.1, server/server-rmq.js. The message is nacked as it came, and
-holds nothing of the error.
+Source: @nestjs/microservices 12.1.1, server/server-rmq.js. The message is nacked unchanged, without
+any trace of the error.
 """
 
 from redrive.failures.dialects.clues import Clues
@@ -12,7 +12,6 @@ _NAMES = {"pattern", "data"}
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what NestJS leaves."""
     if not clues.body_has(b'"pattern"', b'"data"'):
         return None
     if clues.envelope.keys() - {"id"} != _NAMES:

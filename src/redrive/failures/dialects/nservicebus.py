@@ -1,4 +1,4 @@
-"""NServiceBus, with its transport for RabbitMQ.
+"""Failure notes of NServiceBus, with its transport for RabbitMQ.
 
 Source: NServiceBus 10.2.8, Recoverability/Faults; NServiceBus.RabbitMQ 11.2.1.
 """
@@ -15,7 +15,6 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d):(\d{6}) Z", re.ASCII)
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what NServiceBus leaves."""
     queue = clues.text("NServiceBus.FailedQ")
     if queue is None:
         return None
@@ -26,13 +25,13 @@ def read(clues: Clues) -> FailureNotes | None:
         traceback=clues.text(f"{_ERROR}.StackTrace"),
         failed_at=moment_of(_iso(clues.text("NServiceBus.TimeOfFailure"))),
         host=clues.text("NServiceBus.ProcessingMachine"),
-        # Old versions write the machine behind it.
+        # Old versions append the machine, after an @.
         queue=queue.partition("@")[0],
     )
 
 
 def _iso(text: str | None) -> str | None:
-    """A time of its wire format, with a colon before the microseconds, in ISO 8601."""
+    """Convert the wire format, which has a colon before the microseconds, to ISO 8601."""
     found = _TIME.fullmatch(text or "")
     return f"{found[1]}T{found[2]}.{found[3]}Z" if found else None
 

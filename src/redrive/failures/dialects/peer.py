@@ -1,7 +1,7 @@
-"""Services that share the pattern of redrive with another library, as the PHP and Java ones do.
+"""Failure notes of services that use redrive's topology with another library, as in PHP or Java.
 
-They republish what failed to a retry queue, and then to the failed queue, with the key that it was
-first published with; they write nothing of the error.
+They republish a failed message to a retry queue, and finally to the failed queue, with its original
+routing key. They don't record the error.
 """
 
 from redrive.failures.dialects.clues import Clues
@@ -12,8 +12,7 @@ from redrive.topology.names import RETRY_SUFFIX
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what a peer leaves of a message that it has retried; of another it leaves no more than
-    anybody."""
+    """Recognize messages that a peer has retried; others carry no trace of it."""
     routing_key, waited_in = clues.text(ORIG_ROUTING_KEY), clues.died_in
     if routing_key is None or waited_in is None or not waited_in.endswith(RETRY_SUFFIX):
         return None
@@ -25,5 +24,5 @@ def read(clues: Clues) -> FailureNotes | None:
     )
 
 
-# What it has counted is in x-death alone, which no requeue keeps.
+# Its count is only in x-death, which no requeue keeps.
 DIALECT = Dialect("peer", read)

@@ -1,5 +1,4 @@
-"""Values that PHP's `serialize` has written, as bytes: where they end and what is in them. Nothing
-is unserialized.
+"""A scanner for values written by PHP's `serialize`. It finds boundaries and never unserializes.
 
 Source: php-src 8.2, ext/standard/var_unserializer.re
 """
@@ -18,19 +17,19 @@ _DEEPEST = 100
 
 
 class NotSerialized(ValueError):
-    """These bytes are nothing that `serialize` has written, or nothing that is read here."""
+    """The bytes are not in the format of `serialize`, or use an unsupported part of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of an array or an object.
+    """A member of an array or an object. All offsets are in bytes.
 
     Args:
-        key: its key, as it stands there.
+        key: its serialized key.
         start: where the key begins.
-        value: where its value begins.
-        end: where its value ends.
-        has_reference: whether its value refers to another by its number.
+        value: where the value begins.
+        end: where the value ends.
+        has_reference: whether the value refers to another value by number.
     """
 
     key: bytes
@@ -41,13 +40,11 @@ class Member:
 
 
 class Serialized:
-    """A serialized value."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
 
     def members(self, start: int = 0, depth: int = 0) -> Iterator[Member]:
-        """The members of the array or the object that begins at `start`."""
+        """Iterate over the members of the array or object that begins at `start`."""
         count, position = self._opened(start)
         for _ in range(count):
             value, is_reference = self._end(position, depth + 1)
@@ -59,14 +56,14 @@ class Serialized:
             raise NotSerialized("an array that does not end")
 
     def count_at(self, start: int) -> tuple[int, int]:
-        """Where the number of an array's members stands: its first byte, and the one behind it."""
+        """Return the span of the digits that give an array's number of members."""
         found = _ARRAY.match(self._data, start)
         if found is None:
-            raise NotSerialized("no array")
+            raise NotSerialized("not an array")
         return found.span(1)
 
     def _opened(self, start: int) -> tuple[int, int]:
-        """How many members what begins here has, and where the first one begins."""
+        """Return how many members the array or object at `start` has, and where they begin."""
         found = _ARRAY.match(self._data, start)
         if found is None:
             named = _OBJECT.match(self._data, start)
@@ -78,7 +75,7 @@ class Serialized:
         return int(found[1]), found.end()
 
     def _end(self, start: int, depth: int) -> tuple[int, bool]:
-        """Where the value that begins here ends, and whether it refers to another."""
+        """Return where the value at `start` ends, and whether it contains a reference."""
         if depth > _DEEPEST:
             raise NotSerialized("too deep")
         scalar = _SCALAR.match(self._data, start)

@@ -1,7 +1,7 @@
-"""rascal, for Node.js.
+"""Failure notes of rascal, for Node.js.
 
-Source: rascal 21.0.1, lib/amqp/SubscriberError.js. Only a recovery that republishes writes what the
-error was.
+Source: rascal 21.0.1, lib/amqp/SubscriberError.js. Only the recovery strategies that republish
+record the error.
 """
 
 from redrive.failures.dialects.clues import Clues, count_of, mapping_of, text_of
@@ -11,7 +11,6 @@ from redrive.failures.dialects.renewal import HeaderEdit, of_table
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what rascal leaves."""
     noted = clues.table("rascal")
     queue = text_of(noted.get("originalQueue"))
     if queue is None:

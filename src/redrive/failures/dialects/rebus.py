@@ -1,7 +1,7 @@
-"""Rebus, with its transport for RabbitMQ.
+"""Failure notes of Rebus, with its transport for RabbitMQ.
 
-Source: Rebus 8.9.2, Retry/PoisonQueues/DeadletterQueueErrorHandler.cs. One header has all that is
-known of the errors; its times are in the culture of the machine that wrote them.
+Source: Rebus 8.9.2, Retry/PoisonQueues/DeadletterQueueErrorHandler.cs. One header holds everything
+about the errors; its times are in the culture of the machine that wrote them.
 """
 
 import re
@@ -18,7 +18,6 @@ _ERROR = re.compile(r"(?:^|: )([A-Za-z_][\w.+`]*Exception): ([^\r\n]*)", re.MULT
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Rebus leaves."""
     if not clues.has(_DETAILS, "rbs2-source-queue"):
         return None
     details = clues.text(_DETAILS) or ""

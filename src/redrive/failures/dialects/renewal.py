@@ -1,5 +1,4 @@
-"""Taking off a message what its framework reads as earlier failures. All else stays as the bytes
-that came."""
+"""Remove a framework's notes about earlier failures from a message, keeping all other bytes."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,12 +10,12 @@ from redrive.topology.headers import Delivery
 
 @dataclass(frozen=True, slots=True)
 class HeaderEdit:
-    """What a renewal does to the fields of a table.
+    """Changes to the fields of a table.
 
     Args:
-        drop: the fields that are taken off.
-        drop_prefixes: what the names of others that are taken off begin with.
-        values: what fields say instead, if they are there.
+        drop: names of the fields to remove.
+        drop_prefixes: prefixes of the names of further fields to remove.
+        values: new values for fields that exist.
     """
 
     drop: frozenset[str] = frozenset()
@@ -24,7 +23,7 @@ class HeaderEdit:
     values: Mapping[str, FieldValue] = field(default_factory=dict)
 
     def __call__(self, table: Table) -> Table:
-        """The table after the edit."""
+        """Return the edited table."""
         kept = table.without(self._drops)
         values = {name: value for name, value in self.values.items() if name in kept}
         return kept.with_values(values) if values else kept
@@ -34,7 +33,7 @@ class HeaderEdit:
 
 
 def of_headers(edit: HeaderEdit) -> Callable[[Delivery], Delivery]:
-    """The renewal that edits the headers."""
+    """Return a renewal that edits the headers."""
 
     def renew(delivery: Delivery) -> Delivery:
         return with_headers(delivery, edit(delivery.properties.headers))
@@ -43,7 +42,7 @@ def of_headers(edit: HeaderEdit) -> Callable[[Delivery], Delivery]:
 
 
 def of_table(name: str, edit: HeaderEdit) -> Callable[[Delivery], Delivery]:
-    """The renewal that edits the table in one header."""
+    """Return a renewal that edits the table in one header."""
 
     def renew(delivery: Delivery) -> Delivery:
         raw = delivery.properties.headers.raw_by_name().get(name, b"")
@@ -57,13 +56,15 @@ def of_table(name: str, edit: HeaderEdit) -> Callable[[Delivery], Delivery]:
 
 
 def with_headers(delivery: Delivery, headers: Table) -> Delivery:
-    """The message with other headers."""
+    """Return the message with other headers."""
     return replace(delivery, properties=delivery.properties._replace(headers=headers))
 
 
 def with_json(delivery: Delivery, value: Mapping[str, object]) -> Delivery:
-    """The message with this value as its body, without spaces and in ASCII; unchanged where it is
-    nested too deep to be written."""
+    """Return the message with this value as its body, as compact ASCII JSON.
+
+    A value nested too deep to be written leaves the message unchanged.
+    """
     try:
         text = json.dumps(value, separators=(",", ":"))
     except RecursionError:

@@ -1,8 +1,8 @@
-"""ServiceStack's messages on RabbitMQ.
+"""Failure notes of ServiceStack on RabbitMQ.
 
 Source: ServiceStack 10.1.4, ServiceStack.RabbitMq/RabbitMqExtensions.cs and RabbitMqQueueClient.cs,
-ServiceStack.Interfaces/Messaging/QueueNames.cs. A message that has headers of its own loses the
-error to them.
+ServiceStack.Interfaces/Messaging/QueueNames.cs. If a message has headers of its own, they overwrite
+the error.
 """
 
 import re
@@ -17,7 +17,6 @@ _DEAD_LETTERS = re.compile(r"(.*mq:.+)\.dlq", re.DOTALL)
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what ServiceStack leaves."""
     found = _DEAD_LETTERS.fullmatch(clues.routing_key)
     if found is None:
         return None

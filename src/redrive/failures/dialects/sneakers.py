@@ -1,8 +1,8 @@
-"""The `-error` queue of sneakers and of kicks, its successor, for Ruby.
+"""Failure notes of the `-error` queues of sneakers and its successor kicks, for Ruby.
 
 Source: jondot/sneakers and ruby-amqp/kicks, lib/sneakers/handlers/maxretry.rb. sneakers publishes
-an envelope around the body, and nothing of the properties; kicks publishes the body itself, and the
-rest in a header.
+an envelope around the body, without the properties; kicks publishes the body itself, and the rest
+in a header.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,6 @@ _TAKE_OFF = of_headers(HeaderEdit(frozenset({_INFO})))
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what sneakers or kicks leaves."""
     failure = _failure_in(clues)
     if failure is None:
         return None
@@ -46,7 +45,7 @@ def read(clues: Clues) -> FailureNotes | None:
 
 
 def _failure_in(clues: Clues) -> Mapping[str, object] | None:
-    """What is said of the last failure: kicks keeps those of earlier lives behind it."""
+    """Return the notes about the last failure; in kicks, those of earlier failures follow it."""
     if clues.has(_INFO):
         info = clues.json(_INFO)
         last = mapping_of(info[0] if isinstance(info, list) and info else info)
@@ -57,7 +56,7 @@ def _failure_in(clues: Clues) -> Mapping[str, object] | None:
 
 
 def _renew(delivery: Delivery) -> Delivery:
-    """The message without the failure: its own body, and of kicks its content type."""
+    """Restore the message's own body, and for kicks also its content type."""
     clues = Clues(delivery)
     if clues.has(_INFO):
         given = mapping_of((_failure_in(clues) or {}).get("properties"))
@@ -66,7 +65,7 @@ def _renew(delivery: Delivery) -> Delivery:
             properties = delivery.properties._replace(content_type=content_type)
             delivery = replace(delivery, properties=properties)
         return _TAKE_OFF(delivery)
-    # In lines of sixty characters, as Ruby writes it.
+    # Ruby writes it in lines of sixty characters.
     body = bytes_of_base64(clues.envelope.get("payload"))
     return delivery if body is None else replace(delivery, body=body)
 

@@ -1,8 +1,9 @@
-"""Spring AMQP's RepublishMessageRecoverer, and the Rabbit binder of Spring Cloud Stream.
+"""Failure notes of Spring AMQP's RepublishMessageRecoverer, and of Spring Cloud Stream's Rabbit
+binder.
 
 Source: spring-amqp 4.1.1, RepublishMessageRecoverer.java; spring-cloud-stream 5.0.3,
-RabbitMessageChannelBinder.java. The class of the exception is in the stack trace alone, which
-spring-amqp leaves out from 4.0.5 on unless it is told to write it.
+RabbitMessageChannelBinder.java. The class of the exception is only in the stack trace, which
+spring-amqp omits by default since 4.0.5.
 """
 
 from redrive.failures.dialects import stack
@@ -17,7 +18,6 @@ _ROUTING_KEY = "x-original-routingKey"
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Spring leaves."""
     if not clues.has(_MESSAGE, _EXCHANGE):
         return None
     message, trace = clues.text(_MESSAGE), clues.text("x-exception-stacktrace")

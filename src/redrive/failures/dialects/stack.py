@@ -1,4 +1,4 @@
-"""The error's class and text, in what languages print of an exception."""
+"""Extract an exception's class and text from a printed stack trace."""
 
 import re
 from typing import NamedTuple
@@ -11,14 +11,14 @@ _MOST = 256 * 1024
 
 
 class RaisedError(NamedTuple):
-    """An exception's class and text, as far as they are known."""
+    """An exception's class and text; None if unknown."""
 
     type: str | None = None
     message: str | None = None
 
 
 def of_python(traceback: str | None) -> RaisedError:
-    """The exception that a Python traceback ends with."""
+    """Return the exception that a Python traceback ends with."""
     lines = (traceback or "")[-_MOST:].splitlines()
     last_frame = max((i for i, line in enumerate(lines) if line.startswith("  ")), default=-1)
     found = _PYTHON_ERROR.fullmatch("\n".join(lines[last_frame + 1 :]).strip())
@@ -26,8 +26,10 @@ def of_python(traceback: str | None) -> RaisedError:
 
 
 def of_java(stack: str | None, message: str | None = None) -> RaisedError:
-    """The exception whose stack trace a Java program printed: the cause with this text, else the
-    first cause, else the exception itself."""
+    """Return the exception from a Java stack trace.
+
+    That is the cause with this message, else the first cause, else the exception itself.
+    """
     stack = (stack or "")[:_MOST]
     causes = [RaisedError(found[1], found[2]) for found in _JAVA_CAUSE.finditer(stack)]
     for cause in causes:

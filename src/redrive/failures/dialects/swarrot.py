@@ -1,7 +1,7 @@
-"""Swarrot's retries, for PHP.
+"""Failure notes of Swarrot, for PHP.
 
 Source: swarrot/swarrot 4.20.0, RetryProcessor.php and AckProcessor.php in Processor. A message that
-has used its retries up is nacked as it came: it holds nothing of the error.
+has used up its retries is nacked unchanged, without the error.
 """
 
 from redrive.failures.dialects.clues import Clues
@@ -13,7 +13,6 @@ _ATTEMPTS = "swarrot_retry_attempts"
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Swarrot leaves."""
     if not clues.has(_ATTEMPTS):
         return None
     return FailureNotes(

@@ -1,7 +1,7 @@
-"""Symfony Messenger's failure transport over AMQP, with either of its serializers.
+"""Failure notes of Symfony Messenger's failure transport over AMQP, with either of its serializers.
 
 Source: symfony/messenger 7.1.5, EventListener/AddErrorDetailsStampListener.php and
-Transport/Serialization. A message that PHP has serialized is never unserialized here.
+Transport/Serialization. A message serialized by PHP is never unserialized here.
 """
 
 import re
@@ -22,7 +22,6 @@ _PHP_MESSAGE = re.compile(rb'exceptionMessage\\";s:\d+:\\"(.{0,2000}?)\\";s:', r
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Symfony Messenger leaves."""
     if any(name.startswith(_STAMP) for name in clues.names):
         return _of_stamps(clues)
     if clues.body.startswith(b"O:") and clues.body_has(_PHP_ENVELOPE):
@@ -74,12 +73,12 @@ _SLASHES = re.compile(rb"\\(.)", re.DOTALL)
 
 
 def _renewed(delivery: Delivery) -> Delivery:
-    """A message without what says that it has failed.
+    """Remove the notes about earlier failures.
 
-    Of a body that PHP has serialized, only `SentToFailureTransportStamp` is taken out: with it,
-    Symfony does not send the message to the failure transport when it fails again, but drops it.
-    Its retries are counted anew all the same, since the failure transport has noted none. Source:
-    symfony/messenger 7.1.5, EventListener/SendFailedMessageToFailureTransportListener.php.
+    From a body serialized by PHP, only `SentToFailureTransportStamp` is removed: with it, Symfony
+    drops the message when it fails again, instead of sending it to the failure transport. Retries
+    start at zero anyway, since the failure transport has recorded none. Source: symfony/messenger
+    7.1.5, EventListener/SendFailedMessageToFailureTransportListener.php.
     """
     delivery = _without_headers(delivery)
     if not delivery.body.startswith(b"O:"):
@@ -91,7 +90,7 @@ def _renewed(delivery: Delivery) -> Delivery:
 
 
 def _never_sent(body: bytes) -> bytes:
-    """A serialized envelope without the stamp."""
+    """Return a serialized envelope without the stamp."""
     plain = _SLASHES.sub(lambda one: b"\0" if one[1] == b"0" else one[1], body)
     if _slashed(plain) != body:
         raise NotSerialized("not as Symfony writes it")
@@ -111,7 +110,7 @@ def _never_sent(body: bytes) -> bytes:
 
 
 def _slashed(plain: bytes) -> bytes:
-    """As PHP's `addslashes` has it."""
+    """Escape like PHP's `addslashes`."""
     return _SLASHED.sub(lambda one: b"\\0" if one[0] == b"\0" else b"\\" + one[0], plain)
 
 

@@ -1,8 +1,8 @@
-"""taskiq's broker for RabbitMQ.
+"""Failure notes of taskiq's broker for RabbitMQ.
 
 Source: taskiq-aio-pika 0.6.1, broker.py; taskiq 0.13.0, receiver/receiver.py and
-middlewares/simple_retry_middleware.py. A worker acknowledges what its task has failed at. What ends
-in the dead-letter queue was given up by the broker, and comes as it was.
+middlewares/simple_retry_middleware.py. A worker acknowledges a message whose task failed. Messages
+in the dead-letter queue were given up by the broker, and arrive unchanged.
 """
 
 from redrive.failures.dialects.clues import Clues, mapping_of
@@ -16,8 +16,7 @@ _TAKE_OFF = of_headers(HeaderEdit(drop=frozenset({_RETRIES})))
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what taskiq leaves."""
-    # The names are in the body whatever has serialized it.
+    # Both names appear in the body, whatever the serializer.
     if not clues.has("task_id", "task_name") or not clues.body_has(b"task_name", b"labels"):
         return None
     return FailureNotes(
@@ -26,8 +25,7 @@ def read(clues: Clues) -> FailureNotes | None:
 
 
 def _renew(delivery: Delivery) -> Delivery:
-    """The message with all of its retries: workers ask for their count in the body, which repeats
-    the headers."""
+    """Reset the count of retries, in the headers and in the body, where workers read it."""
     delivery = _TAKE_OFF(delivery)
     message = Clues(delivery).envelope
     labels, types = mapping_of(message.get("labels")), mapping_of(message.get("labels_types"))

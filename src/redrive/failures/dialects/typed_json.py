@@ -1,4 +1,4 @@
-"""Headers in JSON, each with a number that says its type, as EasyNetQ writes them.
+"""Decode headers that EasyNetQ wrote as JSON, with a number for the type of each.
 
 Source: EasyNetQ 8.1.5, Serialization/JsonHeaderType.cs; how each type is written in AMQP:
 RabbitMQ.Client 7, Impl/WireFormatting.Write.cs.
@@ -47,11 +47,11 @@ _NUMBERS = {
 
 
 class UnreadableValue(ValueError):
-    """A header that is not written as EasyNetQ writes them."""
+    """A header that is not in EasyNetQ's format."""
 
 
 def fields_of(headers: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, bytes]]:
-    """Each header's name and its value's bytes, tag first."""
+    """Iterate over each header's name and encoded value, tag first."""
     for name, value in headers.items():
         yield _checked(name), _field(value, depth)
 
@@ -75,7 +75,7 @@ def _field(header: object, depth: int) -> bytes:
     try:
         return _encoded(_Type(kind), value, depth)  # type: ignore[arg-type]
     except (struct.error, ValueError, OverflowError) as error:
-        raise UnreadableValue(f"a header of type {kind!r:.40} is no such value") from error
+        raise UnreadableValue(f"a header of type {kind!r:.40} has another kind of value") from error
 
 
 def _encoded(kind: _Type, value: object, depth: int) -> bytes:
@@ -92,7 +92,7 @@ def _encoded(kind: _Type, value: object, depth: int) -> bytes:
         case _Type.STRING, str():
             return encode_value(value)
         case _Type.BYTES, str():
-            # A string that its client has received is bytes to it, and goes out as a string again.
+            # Its client receives strings as bytes, and publishes such bytes as a string again.
             return _long(b"S", base64.b64decode(value, validate=True))
         case _Type.BINARY_TABLE, str():
             return _long(b"x", base64.b64decode(value, validate=True))

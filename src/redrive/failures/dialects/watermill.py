@@ -1,7 +1,8 @@
-"""Watermill's poison queue, for Go.
+"""Failure notes of Watermill's poison queue, for Go.
 
-Source: ThreeDotsLabs/watermill, message/router/middleware/poison.go. A queue is called as its topic
-is by watermill-amqp's `NewDurableQueueConfig`; others add a suffix, which the message does not say.
+Source: ThreeDotsLabs/watermill, message/router/middleware/poison.go. With watermill-amqp's
+`NewDurableQueueConfig`, a queue has the name of its topic; other configurations add a suffix, which
+the message doesn't contain.
 """
 
 from redrive.failures.dialects.clues import Clues
@@ -13,7 +14,6 @@ _REASON, _TOPIC = "reason_poisoned", "topic_poisoned"
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Watermill leaves."""
     if not clues.has(_REASON):
         return None
     return FailureNotes(

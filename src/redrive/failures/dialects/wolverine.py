@@ -1,7 +1,7 @@
-"""Wolverine's dead letters.
+"""Failure notes of Wolverine's dead letters.
 
-Source: Wolverine 6.29.2, Transports/DeadLetterQueueConstants.cs. An endpoint with the defaults
-nacks the message as it came: then nothing is said of the error.
+Source: Wolverine 6.29.2, Transports/DeadLetterQueueConstants.cs. An endpoint with default settings
+nacks the message unchanged, without the error.
 """
 
 from redrive.failures.dialects.clues import Clues, moment_of_milliseconds
@@ -11,7 +11,6 @@ from redrive.failures.dialects.renewal import HeaderEdit, of_headers
 
 
 def read(clues: Clues) -> FailureNotes | None:
-    """Reads what Wolverine leaves."""
     if not clues.has("wolverine-protocol-version"):
         return None
     destination = clues.text("original-destination")

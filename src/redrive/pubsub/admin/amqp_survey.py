@@ -1,5 +1,4 @@
-"""Collects the facts for a diagnosis over AMQP alone: the queues that were asked for, and what this
-user may do."""
+"""Collect facts for a diagnosis over AMQP alone: the given queues and the user's permissions."""
 
 import contextlib
 import uuid
@@ -21,15 +20,15 @@ _REFUSED = 403
 
 
 class PublishersBlocked(Exception):
-    """The broker answers nobody who has published: it has an alarm."""
+    """Raised when the broker blocks publishing connections because a resource alarm is set."""
 
 
 def arguments_of(declarer: Declarer, queue: str) -> dict[str, Argument] | None:
-    """The arguments that a queue was declared with, as far as the broker compares them; None where
-    they can't be had.
+    """Return the arguments a queue was declared with, as far as the broker compares them.
 
-    AMQP tells one difference at a time: each is taken over until there is none. The queue must be
-    there, or it would be made.
+    AMQP reports one difference at a time, so each is adopted until the declaration matches. Return
+    None where the arguments can't be found out. The queue must exist, otherwise this would create
+    it.
     """
     arguments: dict[str, Argument] = {"x-queue-type": "classic"}
     for _ in range(_MOST_ARGUMENTS):
@@ -38,7 +37,7 @@ def arguments_of(declarer: Declarer, queue: str) -> dict[str, Argument] | None:
         except TopologyMismatch as mismatch:
             arguments[mismatch.argument] = _value_of(mismatch.found)
         except ConfigurationError:
-            return None  # it is exclusive, or not durable: none of ours
+            return None  # exclusive or not durable, so not one of ours
         else:
             return arguments
     return None
@@ -53,8 +52,8 @@ def _value_of(text: str) -> Argument:
 def facts_over_amqp(
     declarer: Declarer, virtual_host: str, exchanges: Iterable[str], queues: Iterable[str]
 ) -> Facts:
-    """What AMQP tells of these queues, of these exchanges, and of the exchanges that the queues
-    dead-letter to."""
+    """Collect what AMQP reports about these queues and exchanges, and about the exchanges that the
+    queues dead-letter to."""
     found = {
         facts.name: facts for queue in queues if (facts := _queue(declarer, queue)) is not None
     }
@@ -80,8 +79,8 @@ def _queue(declarer: Declarer, name: str) -> QueueFacts | None:
 
 
 def merged(over_amqp: Facts, over_management: Facts) -> Facts:
-    """What the management API tells, and who consumes by AMQP where that knows of more: the API is
-    seconds late."""
+    """Combine both surveys: use the management API's facts, but AMQP's consumer count where it is
+    higher, because the API is a few seconds late."""
     queues = dict(over_management.queues)
     for name, facts in over_amqp.queues.items():
         listed = queues.get(name)
@@ -93,10 +92,10 @@ def merged(over_amqp: Facts, over_management: Facts) -> Facts:
 
 
 def missing_rights(connection: pika.BlockingConnection, rights: Iterable[Right]) -> list[Right]:
-    """Those of the rights that this connection's user does not have.
+    """Return the rights that this connection's user lacks.
 
-    Each is asked for by something that changes nothing and that the broker checks the right for
-    before it finds it can't be done. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+    Each right is tested with an operation that changes nothing and that the broker checks the right
+    for first. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
     """
     try:
         return _missing_rights(connection, list(dict.fromkeys(rights)))
@@ -128,8 +127,8 @@ def _is_refused(connection: pika.BlockingConnection, right: Right, writable: str
 
 
 def _try(channel: BlockingChannel, right: Right, writable: str) -> None:
-    """Asks for a right; reading an exchange can only be asked for together with writing to a
-    queue."""
+    """Perform an operation that needs the right. Reading from an exchange can only be tested
+    together with writing to a queue."""
     nothing = uuid.uuid4().hex
     match right.verb, right.kind:
         case "configure", "exchange":
@@ -139,8 +138,8 @@ def _try(channel: BlockingChannel, right: Right, writable: str) -> None:
         case "configure", "queue":
             channel.queue_declare(right.name, durable=True, arguments={"x-message-ttl": "none"})
         case "write", "exchange":
-            # In a transaction that is rolled back: the right is checked at once, and no queue ever
-            # gets it.
+            # In a transaction that is rolled back: the right is checked at once, and the message
+            # never reaches a queue.
             channel.tx_select()
             channel.basic_publish(
                 "" if right.name == DEFAULT_EXCHANGE else right.name, right.key or nothing, b""
@@ -151,7 +150,7 @@ def _try(channel: BlockingChannel, right: Right, writable: str) -> None:
         case "write", "queue":
             channel.queue_unbind(right.name, "amq.topic", nothing)
         case "read", "exchange":
-            # No binding has such an argument, so none is taken away.
+            # No binding has such an argument, so none is removed.
             channel.queue_unbind(
                 writable, right.name, right.key or nothing, arguments={"redrive-asks": nothing}
             )

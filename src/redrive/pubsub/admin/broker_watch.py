@@ -1,5 +1,7 @@
-"""Watches how much is in the queues of a virtual host, over the management API alone: no message is
-looked at, and nothing is moved or held."""
+"""Watch the message counts of a virtual host's queues over the management API alone.
+
+No message is read, moved or held.
+"""
 
 import logging
 import threading
@@ -22,21 +24,21 @@ QUEUES, DEAD_LETTER_QUEUES = "queues", "dead-letter-queues"
 SURVEYS = (QUEUES, DEAD_LETTER_QUEUES)
 _LAST_SECONDS = 1.0
 _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
-"""What an answer of another shape raises."""
+"""Exceptions raised by an answer with an unexpected structure."""
 _WORDS = {QUEUES: "queues", DEAD_LETTER_QUEUES: "dead-letter queues of others"}
 _SURVEY_SECONDS = 60.0
 """How often all queues, exchanges and bindings are listed, to find the dead-letter queues."""
 _GRACE_SECONDS = 30.0
-"""How long past its time an answer may be, before what was told is too old to be told again."""
+"""How overdue an answer may be before the last sample is too old to be returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSample:
-    """What the broker has told.
+    """What the broker reported last.
 
     Args:
-        queues: what is in each queue that has a role.
-        problems: why a survey, of `queues` or of `dead-letter-queues`, has told nothing.
+        queues: the counts of each queue that has a role.
+        problems: why the survey of `queues` or of `dead-letter-queues` has no result.
     """
 
     queues: tuple[tuple[QueueRole, QueueCount], ...] = ()
@@ -44,8 +46,10 @@ class BrokerSample:
 
 
 class BrokerWatch:
-    """Asks the management API every so often, on a thread of its own, and keeps what it tells until
-    it tells something else. What it does not tell now is not known: nothing older is kept."""
+    """A poller of the management API, on its own thread, that keeps the last answer.
+
+    Once a poll fails, the values of the previous one are dropped.
+    """
 
     def __init__(self, url: BrokerURL, management_url: str | None, every: timedelta) -> None:
         self._management = ManagementAPI(url, management_url)
@@ -58,7 +62,7 @@ class BrokerWatch:
         self._thread = threading.Thread(target=self._run, name="redrive-watch", daemon=True)
 
     def start(self) -> None:
-        """Asks once, and from then on until `stop`. A broker that does not answer is asked
+        """Poll once, then keep polling until `stop`. A broker that does not answer is asked
         again."""
         try:
             self._look()
@@ -67,7 +71,8 @@ class BrokerWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it, whether it has started or not; a request that is under way is not waited for."""
+        """Stop polling, whether or not it has started, and wait at most a second for a pending
+        request."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(_LAST_SECONDS)
@@ -76,11 +81,11 @@ class BrokerWatch:
 
     @property
     def alive(self) -> bool:
-        """Whether it goes on asking."""
+        """Whether the polling thread is running."""
         return self._thread.is_alive()
 
     def now(self) -> BrokerSample:
-        """What is known now."""
+        """Return the current sample, or only problems if the last answer is too old."""
         late = time.monotonic() - self._told_at - self._every
         if late > _GRACE_SECONDS and not self._told.problems:
             problem = f"the management API has not answered for {late + self._every:.0f} s"
@@ -101,11 +106,12 @@ class BrokerWatch:
         roles = queue_roles(counts, self._dead_letter_queues)
         problems = {DEAD_LETTER_QUEUES: problem} if problem else {}
         if counts and all(count.total is None for count in counts.values()):
-            problems[QUEUES] = "the management API counts no queue: the broker has no statistics"
+            problems[QUEUES] = "the management API reports no counts: the broker has no statistics"
         self._tell(BrokerSample(tuple((role, counts[role.queue]) for role in roles), problems))
 
     def _survey(self) -> str:
-        """Finds the dead-letter queues, if it is time to; returns why it can't."""
+        """Find the dead-letter queues if a survey is due; return the reason if that fails, else
+        ""."""
         if time.monotonic() - self._surveyed_at < _SURVEY_SECONDS:
             return ""
         try:
@@ -128,7 +134,7 @@ class BrokerWatch:
             elif before and not problem:
                 logger.info("the %s are measured again", _WORDS[survey])
             if QUEUES in {**told.problems, **self._told.problems}:
-                break  # without these there are none of the others
+                break  # without the queues there are no dead-letter queues either
         self._told = told
         self._told_at = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Finds the dead-letter queues that redrive did not make, and counts what is in them."""
+"""Find the dead-letter queues that redrive did not create, and count their messages."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,17 +16,18 @@ _GRACE = timedelta(seconds=10)
 _BETWEEN_LOOKS = 1.0
 
 OnWait = Callable[[float, float], object]
-"""Told how many seconds were waited so far, and how many it takes at most."""
+"""Called with the seconds waited so far and the seconds that waiting may take at most."""
 
 
 def stuck(
     management: ManagementAPI, delays: Mapping[str, timedelta | None], on_wait: OnWait
 ) -> dict[str, int]:
-    """The queues whose dead-lettering has stopped, and how many messages are stuck in each.
+    """Return the queues whose dead-lettering has stopped, with the number of messages stuck in
+    each.
 
-    A queue that dead-letters nothing now takes no time. Any other is watched until it has fewer of
-    them; if it never has for as long as its delay, a minute at most, and ten seconds more, it is
-    stuck. The broker's numbers are five seconds old.
+    A queue that is dead-lettering nothing costs no time. Any other is watched until its count
+    drops. If that does not happen within the queue's delay (one minute at most) plus ten seconds,
+    the queue is stuck. The broker's numbers are up to five seconds old.
     """
     began = time.monotonic()
     found = management.dead_lettering()
@@ -59,15 +60,15 @@ _COLUMNS = "name,messages,messages_dlx,consumers,head_message_timestamp"
 
 @dataclass(frozen=True, slots=True)
 class CountedQueue:
-    """A dead-letter queue that redrive did not make, and what is in it.
+    """A dead-letter queue that redrive did not create, and its counts.
 
     Args:
         queue: the queue.
-        messages: how many it has, those that consumers hold included where the management API
-            counts; None where the queue is too young to have been counted.
-        consumers: who consumes it; None likewise.
-        oldest: when the message at its head was published, as its publisher says; None where that
-            says nothing. Only classic queues tell.
+        messages: number of messages, including those held by consumers if the management API
+            counted them; None if the queue is too new to have been counted.
+        consumers: number of consumers; None likewise.
+        oldest: when the message at the head was published, according to its publisher; None if it
+            has no timestamp. Only classic queues report it.
     """
 
     queue: DeadLetterQueue
@@ -77,8 +78,8 @@ class CountedQueue:
 
 
 def over_management(management: ManagementAPI) -> list[CountedQueue]:
-    """The dead-letter queues of the virtual host that redrive did not make, by name; the counts are
-    up to five seconds old."""
+    """Return the virtual host's dead-letter queues that redrive did not create, by name. The counts
+    are up to five seconds old."""
     found = dead_letter_queues.dead_letter_queues(routes_over_management(management))
     if not found:
         return []
@@ -89,8 +90,8 @@ def over_management(management: ManagementAPI) -> list[CountedQueue]:
 
 
 def over_amqp(declarer: Declarer, queues: Iterable[str]) -> list[CountedQueue]:
-    """What AMQP alone tells of those of these queues that are there: how many messages wait and who
-    consumes; and what their names say."""
+    """Return those of the given queues that exist, with what AMQP alone reports (waiting messages
+    and consumers) and what their names reveal."""
     found = ((name, declarer.depth(name)) for name in queues)
     return [
         CountedQueue(dead_letter_queues.by_name(name), depth.messages, depth.consumers)
@@ -100,7 +101,8 @@ def over_amqp(declarer: Declarer, queues: Iterable[str]) -> list[CountedQueue]:
 
 
 def counted_over_amqp(declarer: Declarer, found: Iterable[CountedQueue]) -> Iterator[CountedQueue]:
-    """The queues; those that the management API has not counted, with what AMQP tells of them."""
+    """Yield the queues, taking the counts from AMQP for those that the management API has not
+    counted."""
     for one in found:
         depth = declarer.depth(one.queue.name) if one.messages is None else None
         yield (
@@ -126,7 +128,8 @@ def _number(counted: Mapping[str, object], name: str) -> int | None:
 
 
 def _moment(seconds: int | None) -> datetime | None:
-    """A publisher may write anything for a time."""
+    """Convert a publisher's timestamp; return None if it is out of range, as publishers may set any
+    value."""
     try:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):

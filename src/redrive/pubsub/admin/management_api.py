@@ -1,5 +1,4 @@
-"""Asks the broker's management API what AMQP can't tell: bindings, policies, which queues there
-are.
+"""Query the broker's management API for what AMQP can't report: bindings, policies, queue names.
 
 Needs httpx (`pip install redrive[cli]`) and the broker's management plugin.
 Source: https://www.rabbitmq.com/docs/management#http-api
@@ -49,35 +48,35 @@ _COLUMNS = (
     *_RATED,
     *(f"{rated}_details.avg_rate" for rated in _RATED),
 )
-# It samples every five seconds; the average of three samples is steady, and follows soon.
+# The broker samples every five seconds. An average over three samples is steady and still recent.
 _COUNTS = (
     f"columns={','.join(_COLUMNS)}&msg_rates_age=15&msg_rates_incr=5&lengths_age=15&lengths_incr=5"
 )
 _ENABLE = (
-    "Enable it (rabbitmq-plugins enable rabbitmq_management), or name its address with "
+    "Enable it (rabbitmq-plugins enable rabbitmq_management), or give its address with "
     "--management-url."
 )
 _EXAMPLE = (
     "Give one such as http://localhost:15672, or https://localhost:15671/?cacertfile=/etc/ca.pem."
 )
 _LATE = (
-    "Try again when the broker has less to do, or name another address of the API with "
+    "Try again when the broker is less busy, or give another address of the API with "
     "--management-url."
 )
-_BROKEN = "Look into the broker's log, and try again."
+_BROKEN = "Check the broker's log, and try again."
 _NO_CONNECTION = (
-    "Check that host and port are right and no firewall is in between, or name its "
+    "Check that host and port are right and no firewall is in between, or give its "
     "address with --management-url."
 )
 _NO_HTTP = (
-    "Name the address of the management API with --management-url; it begins with https:// "
-    "where the API has a certificate."
+    "Give the address of the management API with --management-url; it begins with https:// "
+    "if the API has a certificate."
 )
 _TLS = (
-    "Check that this port is for https, and the certfile and keyfile of the URL where it asks "
-    "for a certificate."
+    "Check that this port is for https, and the URL's certfile and keyfile if it asks for a "
+    "certificate."
 )
-_WRONG_NAME = "Ask it under a name that its certificate is for: --management-url."
+_WRONG_NAME = "Use a host name that its certificate is valid for: --management-url."
 _WRONG_TIMES, _WRONG_NAMES = (9, 10), (62, 64)  # OpenSSL's X509_V_ERR_…
 
 
@@ -121,7 +120,7 @@ class ManagementAPI:
             )
         own = options_of(query, tls.OPTIONS)
         if own:
-            ssl_context = None  # it has settings of its own
+            ssl_context = None  # the address has TLS settings of its own
         if place.scheme == "http" and own:
             raise ConfigurationError(
                 f"the management address has {', '.join(own)}, and http:// is not encrypted",
@@ -129,13 +128,13 @@ class ManagementAPI:
             )
         if place.scheme == "http" and broker.tls:
             tls.warn_once(
-                f"{redact(self.address)}: the management API is asked without encryption, and the "
-                "broker with it (amqps://)"
+                f"{redact(self.address)}: requests to the management API are not encrypted, but "
+                "the broker's connections are (amqps://)"
             )
         self._username, password = broker.username, broker.password
         if place.username:
             self._username, password = unquote(place.username), unquote(place.password)
-        # Kept as httpx's object, which shows no password where it is printed.
+        # Kept as httpx's object, whose repr does not show the password.
         self._auth = httpx.BasicAuth(self._username, password) if self._username else None
         self._place = place.copy_with(username=None, password=None)
         self._options = own if ssl_context is not None else dict(broker.tls_options) | own
@@ -149,14 +148,14 @@ class ManagementAPI:
     def of(
         cls, destination: BrokerAccess, address: str | None = None, timeout: timedelta = _TIMEOUT
     ) -> Self:
-        """The API of the broker that a destination names, asked by who logs in there and with its
-        TLS context."""
+        """Return the API of a destination's broker, using the destination's login and TLS
+        context."""
         context = None if destination.ssl_context is None else destination.tls()
         return cls(destination.with_login(), address, timeout, context)
 
     def _new_client(self) -> "httpx.Client":
-        """A client with the certificates that the files hold now."""
-        # Without TLS there is none to verify, and reading the machine's certificates would take
+        """Return a client with the certificates that are in the files now."""
+        # Without TLS there is nothing to verify, and loading the system's certificates would take
         # most of a request's time.
         context: ssl.SSLContext | bool = False
         if self._place.scheme == "https":
@@ -169,17 +168,17 @@ class ManagementAPI:
         )
 
     def queue_names(self) -> list[str]:
-        """The queues of the virtual host."""
+        """Return the names of the virtual host's queues."""
         return [
             str(queue["name"]) for queue in self._get(f"/api/queues/{self._vhost}?columns=name")
         ]
 
     def delivery_limits(self, queue: str) -> list[int]:
-        """The delivery limits that its argument and the policies set for a quorum queue.
+        """Return the delivery limits that a quorum queue gets from its argument and from policies.
 
-        Policies are listed as they are now. What a queue says of the one that holds for it is up
-        to ten seconds old, and is asked only where two could hold or a pattern can't be read here.
-        Source: measured on 3.10.8, 4.0.5 and 4.3.6.
+        Policies are listed as they are now. The effective policy that a queue reports is up to ten
+        seconds old; it is used only if two policies could apply or a pattern can't be evaluated
+        here. Source: measured on 3.10.8, 4.0.5 and 4.3.6.
         """
         found = self._queue(queue)
         try:
@@ -199,21 +198,21 @@ class ManagementAPI:
         return [limit for limit in limits if isinstance(limit, int)]
 
     def arguments_of(self, queue: str) -> dict[str, object]:
-        """The arguments that a queue was declared with."""
+        """Return the arguments that a queue was declared with."""
         return table(self._queue(queue, "columns=arguments").get("arguments"))
 
     def count(self, queue: str) -> QueueCount:
-        """What is in a queue, up to five seconds old."""
+        """Return a queue's counts, up to five seconds old."""
         return _count_of(self._queue(queue, _COUNTS))
 
     def message_count(self, queue: str) -> int | None:
-        """The messages of a queue, those that consumers hold included; some seconds old. None where
-        they were not counted."""
+        """Return a queue's number of messages, including those held by consumers. It is a few
+        seconds old; None if the queue has not been counted yet."""
         return _number(self._queue(queue, "columns=messages"), "messages")
 
     def dead_lettering(self) -> dict[str, int]:
-        """How many messages each queue of the virtual host is dead-lettering, up to five seconds
-        old; without those that were not counted."""
+        """Return how many messages each queue of the virtual host is dead-lettering, up to five
+        seconds old. Queues that have not been counted are left out."""
         asked = "columns=name,messages,messages_dlx"
         found = {
             str(queue["name"]): _unless_told(queue, "messages_dlx")
@@ -222,8 +221,8 @@ class ManagementAPI:
         return {name: count for name, count in found.items() if count is not None}
 
     def held_back(self) -> dict[str, int | None]:
-        """How many failed messages the broker holds back in each queue of the virtual host that was
-        declared so, up to five seconds old; None where they were not counted."""
+        """Return how many failed messages the broker holds back in each queue that was declared
+        with delayed retries. Counts are up to five seconds old, and None if not available."""
         asked = "columns=name,messages,messages_delayed,arguments"
         return {
             str(queue["name"]): _unless_told(queue, "messages_delayed")
@@ -232,16 +231,16 @@ class ManagementAPI:
         }
 
     def counts(self) -> dict[str, QueueCount]:
-        """What is in each queue of the virtual host, up to five seconds old, and what goes through
-        it, on average over 15 seconds."""
+        """Return the counts of each queue of the virtual host, up to five seconds old, and its
+        rates, averaged over 15 seconds."""
         return {
             str(queue["name"]): _count_of(queue)
             for queue in self._get(f"/api/queues/{self._vhost}?{_COUNTS}")
         }
 
     def hung(self) -> dict[str, int]:
-        """How many handlers run on though their time is up, for each queue of the virtual host of
-        whose consumers one says so."""
+        """Return the number of handlers that are still running after their timeout, for each queue
+        with a consumer that reports it."""
         found: dict[str, int] = {}
         for consumer in self._get(f"/api/consumers/{self._vhost}?columns=queue.name,arguments"):
             said = table(consumer.get("arguments")).get(HUNG)
@@ -251,7 +250,7 @@ class ManagementAPI:
         return found
 
     def observe(self) -> Observed:
-        """The exchanges, queues, bindings and policies of the virtual host."""
+        """Return the exchanges, queues, bindings and policies of the virtual host."""
         return Observed(
             exchanges={
                 exchange["name"]: exchange["type"]
@@ -266,7 +265,7 @@ class ManagementAPI:
         )
 
     def policies(self, kind: str = "policies") -> tuple[Policy, ...]:
-        """The policies of the virtual host, or its `operator-policies`, as they are now."""
+        """Return the virtual host's current policies, or its `operator-policies`."""
         return tuple(
             Policy(
                 str(policy["name"]),
@@ -279,7 +278,7 @@ class ManagementAPI:
         )
 
     def bindings(self) -> list[Binding]:
-        """The bindings to queues and exchanges, but each queue's own to the default exchange."""
+        """Return all bindings to queues and exchanges, except those to the default exchange."""
         return [
             Binding(
                 binding["source"],
@@ -293,17 +292,17 @@ class ManagementAPI:
         ]
 
     def listed(self, path: str) -> list[dict[str, object]]:
-        """The objects that the API lists at a path below `/api/`, in which `{vhost}` stands for the
-        virtual host."""
+        """Return the objects that the API lists at a path below `/api/`; `{vhost}` in it is
+        replaced by the virtual host."""
         return list(self._get(f"/api/{path.replace('{vhost}', self._vhost)}"))
 
     def set_policy(self, policy: Policy) -> None:
-        """Sets a policy, in place of one of the same name. It holds at once, for queues that are
-        there and for those to come."""
+        """Set a policy, replacing one of the same name. It applies at once, to existing and to
+        future queues."""
         self._change("PUT", policy, settings_of(policy))
 
     def remove_policy(self, policy: Policy) -> None:
-        """Removes a policy, if it is there."""
+        """Remove a policy if it exists."""
         self._change("DELETE", policy)
 
     def _change(
@@ -318,19 +317,19 @@ class ManagementAPI:
             raise PermissionDenied(
                 f"the management API at {redact(self.address)} does not let the user "
                 f"{self._username!r} change policy {policy.name!r}",
-                "Give the user the tag 'policymaker' (rabbitmqctl set_user_tags keeps no tag that "
-                "is not named), or have an administrator run it.",
+                "Give the user the tag 'policymaker' (rabbitmqctl set_user_tags drops tags that "
+                "are not listed), or have an administrator run it.",
             )
         if answer.status_code == 400:
             raise ConfigurationError(
-                f"the broker does not take policy {policy.name!r}{_reason_in(_json_in(answer))}",
+                f"the broker rejected policy {policy.name!r}{_reason_in(_json_in(answer))}",
                 "Upgrade all nodes of the broker to RabbitMQ 4.3 or newer.",
             )
         if answer.status_code >= 300 and not (method == "DELETE" and answer.status_code == 404):
             raise self._failed(answer)
 
     def close(self) -> None:
-        """Closes its connections."""
+        """Close the connections."""
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -344,7 +343,7 @@ class ManagementAPI:
         return quote(self._virtual_host, safe="")
 
     def _queue(self, queue: str, asked: str = "") -> dict[str, Any]:
-        """What is asked of a queue; nothing, if it is too young to have any of it."""
+        """Return the requested fields of a queue; empty if the queue is too new to have them."""
         return table(self._get(f"/api/queues/{self._vhost}/{quote(queue, safe='')}?{asked}"))
 
     def _get(self, path: str) -> Any:
@@ -354,9 +353,10 @@ class ManagementAPI:
         if answer.status_code in (401, 403):
             if not self._username:
                 raise PermissionDenied(
-                    f"the management API at {where} wants a user and a password, and the URL logs "
+                    f"the management API at {where} wants a user and a password, but the URL logs "
                     "in by certificate",
-                    "Name them in its address, before the host and an @: --management-url.",
+                    "Put them into its address, as user:password@ before the host "
+                    "(--management-url).",
                 )
             raise PermissionDenied(
                 f"the management API at {where} refused the user "
@@ -367,7 +367,7 @@ class ManagementAPI:
             )
         if answer.status_code == 404 and content is not None:
             raise ConfigurationError(
-                f"the management API at {where} knows no {path.split('?')[0]}",
+                f"the management API at {where} did not find {path.split('?')[0]}",
                 "Check the name and the virtual host.",
             )
         if answer.status_code >= 500:
@@ -376,11 +376,11 @@ class ManagementAPI:
             raise BrokerUnavailable(
                 where,
                 f"its management API does not answer {path.split('?')[0]}{reason}",
-                "Have the broker collect statistics (management.disable_stats, "
-                "management_agent.disable_metrics_collector), or go by what AMQP tells.",
+                "Enable the broker's statistics (management.disable_stats, "
+                "management_agent.disable_metrics_collector), or use AMQP alone.",
             )
         if answer.status_code != 200 or content is None:
-            raise BrokerUnavailable(where, "what answers there is no management API", _ENABLE)
+            raise BrokerUnavailable(where, "the server there is not a management API", _ENABLE)
         return content
 
     def _failed(self, answer: "httpx.Response") -> BrokerUnavailable:
@@ -394,7 +394,7 @@ class ManagementAPI:
         self, path: str, method: str = "GET", value: Mapping[str, object] | None = None
     ) -> "httpx.Response":
         if self._is_stale:
-            # Certificates are renewed: who asks again asks with the files as they are then.
+            # Certificates get renewed: a later request reads the files again.
             self._client.close()
             self._client, self._is_stale = self._new_client(), False
         try:
@@ -407,13 +407,15 @@ class ManagementAPI:
     def _first_answer(
         self, path: str, method: str, value: Mapping[str, object] | None
     ) -> "httpx.Response":
-        """What the first host that answers says; the next request begins with that one. What is
-        asked may be asked twice: it sets and removes, and never adds."""
+        """Return the answer of the first host that answers, and start with that host next time.
+
+        A request may be sent twice. That is safe, because requests only read, set and remove.
+        """
         for _ in range(len(self._hosts) - 1):
             try:
                 return self._client.request(method, path, json=value)
             except self._httpx.TransportError:
-                # Each node of a cluster knows what the others do.
+                # All nodes of a cluster give the same answers.
                 self._hosts.rotate(-1)
                 self._place = self._place.copy_with(host=self._hosts[0])
                 self.address = str(self._place).rstrip("/")
@@ -422,14 +424,14 @@ class ManagementAPI:
         return self._client.request(method, path, json=value)
 
     def _unavailable(self, where: str, error: Exception) -> BrokerUnavailable:
-        """What a request that got no answer tells, and what to do about it."""
+        """Return the error for a request that got no answer, with a remedy."""
         broken = _cause(error, ssl.SSLError)
         if broken is not None:
             failure = tls.failure_of(broken)
             remedy = _TLS
             if isinstance(broken, ssl.SSLCertVerificationError):
                 remedy = (
-                    "Name the CA that signed it, if it is the broker's: --management-url "
+                    "Name the CA that signed it, if it is the broker's own: --management-url "
                     f"'{where.rstrip('/')}/?cacertfile=/etc/ca.pem'."
                 )
                 remedy = (
@@ -441,7 +443,7 @@ class ManagementAPI:
                 )
             return BrokerUnavailable(where, failure.reason, remedy)
         if isinstance(error, self._httpx.RemoteProtocolError):
-            return BrokerUnavailable(where, "what answers there speaks no HTTP", _NO_HTTP)
+            return BrokerUnavailable(where, "the server there does not speak HTTP", _NO_HTTP)
         if isinstance(error, self._httpx.ConnectTimeout):
             return BrokerUnavailable(
                 where,
@@ -458,7 +460,7 @@ class ManagementAPI:
 
 
 def table(value: object) -> dict[str, object]:
-    """A JSON object of an answer; an empty one comes as an empty list from some versions.
+    """Return a JSON object from an answer; some versions send an empty list for an empty object.
 
     Source: measured on RabbitMQ 3.10.8, for a queue that was just declared.
     """
@@ -466,7 +468,7 @@ def table(value: object) -> dict[str, object]:
 
 
 def _cause(error: BaseException | None, kind: type[_Error]) -> _Error | None:
-    """The first of `kind` among an exception and what caused it."""
+    """Return the first exception of type `kind` in the chain of causes."""
     while error is not None:
         if isinstance(error, kind):
             return error
@@ -475,22 +477,22 @@ def _cause(error: BaseException | None, kind: type[_Error]) -> _Error | None:
 
 
 class _Object(dict[str, Any]):
-    """An object that the API tells of. What is asked of it by its name is expected: without it, the
-    answer can't be read."""
+    """A JSON object from the API. Subscripting it with a key that is missing raises
+    BrokerUnavailable: the answer can't be used."""
 
     address = ""
-    """Where the API is."""
+    """The API's address."""
 
     def __missing__(self, name: str) -> Any:
         raise BrokerUnavailable(
             self.address,
-            f"what its management API answers can't be read: an object has no {name!r}",
-            "Check that the address is the broker's own, and look into its log.",
+            f"its management API's answer can't be read: an object has no {name!r}",
+            "Check that the address is the broker's own, and look at its log.",
         )
 
 
 def _json_in(answer: "httpx.Response") -> Any:
-    """An answer's JSON; None where it is none."""
+    """Return an answer's JSON, or None if it is not JSON."""
 
     def told(values: dict[str, Any]) -> _Object:
         found = _Object(values)
@@ -504,7 +506,7 @@ def _json_in(answer: "httpx.Response") -> Any:
 
 
 def _reason_in(content: object) -> str:
-    """What the API says of a refusal, in brackets."""
+    """Return the API's reason for a refusal in brackets, or ""."""
     reason = content.get("reason") if isinstance(content, Mapping) else None
     return f" ({reason})" if isinstance(reason, str) else ""
 
@@ -512,8 +514,8 @@ def _reason_in(content: object) -> str:
 def _count_of(queue: Mapping[str, Any]) -> QueueCount:
     counted = table(queue.get("message_stats"))
     growth = _rate_of(queue, "messages_unacknowledged", None)
-    # A queue that nothing went through has no counts. Where `management.rates_mode` is `none` no
-    # queue has any, nor this rate.
+    # A queue without traffic has no counts. With `management.rates_mode` set to `none`, no queue
+    # has counts or this rate.
     idle = None if growth is None else 0.0
     head = queue.get("head_message_timestamp")
     return QueueCount(
@@ -537,8 +539,11 @@ def _number(told: Mapping[str, Any], name: str) -> int | None:
 
 
 def _unless_told(queue: Mapping[str, Any], name: str) -> int | None:
-    """A count that only some queues have: what is being dead-lettered at least once, or held back.
-    A queue that was counted and does not have it has none; of any other, nothing is known."""
+    """Return a count that only some queues report: messages being dead-lettered at least once, or
+    held back.
+
+    If the queue has been counted without it, the count is 0; otherwise it is unknown (None).
+    """
     told = _number(queue, name)
     counted = {"messages", "messages_ready"} & queue.keys()
     return 0 if told is None and counted else told
@@ -549,5 +554,5 @@ def _holds_back(queue: Mapping[str, Any]) -> bool:
 
 
 def _rate_of(counts: Mapping[str, Any], name: str, unknown: float | None) -> float | None:
-    details = counts.get(f"{name}_details") or {}  # an empty list where there is none
+    details = counts.get(f"{name}_details") or {}  # an empty list if there are no details
     return float(details["avg_rate"]) if "avg_rate" in details else unknown

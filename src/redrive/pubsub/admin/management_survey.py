@@ -1,5 +1,4 @@
-"""Collects facts over the management API: everything that is in a virtual host, for a diagnosis, or
-the ways that messages may go there."""
+"""Collect facts over the management API: all of a virtual host for a diagnosis, or its routes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -25,11 +24,11 @@ from redrive.topology.names import ExchangeFamily, check_queue_name
 
 @dataclass(frozen=True, slots=True)
 class BrokerCheck:
-    """What was found.
+    """The result of a check.
 
     Args:
-        findings: what will hurt.
-        subscriptions: how many were looked at.
+        findings: the problems found.
+        subscriptions: number of subscriptions checked.
     """
 
     findings: list[Finding]
@@ -37,8 +36,11 @@ class BrokerCheck:
 
 
 def checked_up(url: str, management_url: str | None, family: ExchangeFamily) -> BrokerCheck:
-    """Looks at all subscriptions of a virtual host. Whether dead-lettering is stuck, and what the
-    user may do, takes longer to find out: `redrive doctor` does."""
+    """Check all subscriptions of a virtual host.
+
+    Stuck dead-lettering and the user's permissions take longer to find out; `redrive doctor` checks
+    them.
+    """
     connector = Connector(url, default_name("doctor"))
     with declaring(connector) as declarer:
         with ManagementAPI(connector.url, management_url) as management:
@@ -67,14 +69,14 @@ _QUEUE_COLUMNS = (
 _EFFECTIVE = "effective_policy_definition"
 _EXCHANGE_COLUMNS = "name,type,arguments,policy"
 _NOT_TOLD = (BrokerUnavailable, PermissionDenied)
-"""What is raised where the API does not tell this user, or without statistics tells nobody."""
+"""Raised if the API hides the data from this user, or has none because statistics are off."""
 _ALARMS = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
 
 
 def facts_over_management(
     management: ManagementAPI, version: BrokerVersion, virtual_host: str
 ) -> Facts:
-    """All that the management API tells."""
+    """Collect everything that the management API reports."""
     listed = _with_policies(
         management, management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS}")
     )
@@ -102,8 +104,8 @@ def facts_over_management(
 
 
 def routes_over_management(management: ManagementAPI) -> Routes:
-    """The queues, exchanges and bindings of the virtual host. What a policy sets on a queue is up
-    to five seconds old."""
+    """Return the queues, exchanges and bindings of the virtual host. The settings that policies put
+    on queues are up to five seconds old."""
     queues = _with_policies(
         management, management.listed(f"queues/{{vhost}}?columns={_QUEUE_COLUMNS},consumers")
     )
@@ -112,7 +114,7 @@ def routes_over_management(management: ManagementAPI) -> Routes:
         if _arguments(queue) is None:
             raise BrokerUnavailable(
                 redact(management.address),
-                f"its management API does not tell the arguments of queue {str(queue['name'])!r}",
+                f"its management API does not show the arguments of queue {str(queue['name'])!r}",
                 "Ask as a user with the tag 'monitoring' or 'management'.",
             )
     return Routes(
@@ -126,11 +128,11 @@ def routes_over_management(management: ManagementAPI) -> Routes:
 def _with_policies(
     management: ManagementAPI, queues: list[dict[str, object]]
 ) -> list[dict[str, object]]:
-    """The queues, each with what its policies set.
+    """Return the queues, each with the settings from its policies.
 
-    Without statistics the API names a queue's policy, not its operator policy, and says of neither
-    what it sets: then their definitions are looked up. Of two numbers the smaller one counts.
-    Source: measured on RabbitMQ 3.10.8 with `management.disable_stats`; rabbit_policy.erl.
+    Without statistics the API names a queue's policy but not its operator policy, and the settings
+    of neither, so their definitions are looked up. Of two numbers the smaller one applies. Source:
+    measured on RabbitMQ 3.10.8 with `management.disable_stats`; rabbit_policy.erl.
     """
     silent = [queue for queue in queues if queue.get(_EFFECTIVE) is None]
     if silent:
@@ -145,7 +147,7 @@ def _with_policies(
 def _holding(policies: Iterable[Policy], queue: str) -> Policy | None:
     try:
         return holding(policies, queue)
-    except ConfigurationError:  # which one holds can't be told here
+    except ConfigurationError:  # it can't be determined here which one applies
         return None
 
 
@@ -166,10 +168,10 @@ def _consumers_in(queue: Mapping[str, object]) -> Consumers:
 def _alternates(
     management: ManagementAPI, exchanges: Iterable[Mapping[str, object]]
 ) -> dict[str, str]:
-    """The alternate exchange of each exchange that has one.
+    """Return the alternate exchange of each exchange that has one.
 
-    The API says what policy an exchange has, and not what that sets. An argument wins. Source:
-    measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
+    The API names an exchange's policy, but not what the policy sets. An argument takes precedence.
+    Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6.
     """
     known = list(exchanges)
     policies = (
@@ -204,23 +206,23 @@ def _queue(queue: Mapping[str, object], consumers: Mapping[str, Consumers] | Non
 
 
 def _arguments(queue: Mapping[str, object]) -> Mapping[str, object] | None:
-    """The arguments of a queue, its type among them; None where they are not told."""
+    """Return a queue's arguments, including its type; None if they are not reported."""
     if "arguments" not in queue or "type" not in queue:
         return None
     return {"x-queue-type": queue["type"], **table(queue["arguments"])}
 
 
 def _holding_back(said: object) -> bool | None:
-    """What a quorum queue does in effect, whatever its arguments ask for.
+    """Return whether a quorum queue really holds messages back, whatever its arguments ask for.
 
-    Source: RabbitMQ 4.3.6 says `disabled`, or `failed (min: 500ms, max: 1200ms)`; older brokers say
-    nothing, nor does a queue that is younger than some five seconds.
+    Source: RabbitMQ 4.3.6 reports `disabled`, or `failed (min: 500ms, max: 1200ms)`. Older brokers
+    report nothing, nor does a queue younger than about five seconds.
     """
     return said != "disabled" if isinstance(said, str) else None
 
 
 def _average(sum_: object, count: object) -> int | None:
-    """Known where both are numbers, which a young queue does not have."""
+    """Return the average if both values are numbers; a new queue lacks them."""
     known = isinstance(sum_, int) and isinstance(count, int) and count > 0
     return sum_ // count if known else None  # type: ignore[operator]
 
@@ -230,13 +232,13 @@ def _name(value: object) -> str | None:
 
 
 def _consumers(management: ManagementAPI) -> tuple[dict[str, Consumers] | None, str]:
-    """Who consumes each queue that has consumers; or None, and why that is not known."""
+    """Return the consumers of each queue that has any; or None, and why they are not known."""
     properties = _connections(management)
     found: dict[str, list[Mapping[str, object]]] = defaultdict(list)
     try:
         listed = management.listed("consumers/{vhost}")
     except BrokerUnavailable as error:
-        return None, f"who consumes is not known: {str(error).partition(chr(10))[0]}"
+        return None, f"the consumers are not known: {str(error).partition(chr(10))[0]}"
     for consumer in listed:
         found[str(table(consumer.get("queue")).get("name"))].append(consumer)
     summaries = {queue: _summary(queue, some, properties) for queue, some in found.items()}
@@ -266,7 +268,7 @@ def _shortest(milliseconds: Iterable[object]) -> timedelta | None:
 
 
 def _connections(management: ManagementAPI) -> dict[str, Mapping[str, object]]:
-    """What each connection that this user may see has told the broker about itself."""
+    """Return the client properties of each connection that this user may see."""
     try:
         connections = management.listed("vhosts/{vhost}/connections?columns=name,client_properties")
     except _NOT_TOLD:
@@ -285,7 +287,7 @@ def _nodes(management: ManagementAPI) -> list[dict[str, object]] | None:
 
 
 def _access(management: ManagementAPI) -> tuple[Access, ...] | None:
-    """What each user may write and read; only an administrator is told."""
+    """Return each user's write and read permissions; only administrators can see them."""
     try:
         users = {
             str(user["name"]): user.get("tags")
@@ -313,7 +315,7 @@ def _keys_of(topics: Iterable[Mapping[str, object]], user: str, verb: str) -> di
 
 
 def _tags(value: object) -> list[str]:
-    """A user's tags; before RabbitMQ 3.9 they came as one text."""
+    """Return a user's tags; before RabbitMQ 3.9 they came as one string."""
     return (
         value.split(",")
         if isinstance(value, str)

@@ -1,5 +1,8 @@
-"""How much is in queues, as metrics. The broker's management API tells it: AMQP does not report
-what a consumer holds, nor what a quorum queue is dead-lettering."""
+"""Export queue depths as metrics.
+
+The numbers come from the broker's management API: AMQP does not report what consumers hold, nor
+what a quorum queue is dead-lettering.
+"""
 
 import contextlib
 import logging
@@ -28,9 +31,12 @@ _ANSWER_WITHIN = timedelta(seconds=3)
 def worker_policies(
     destination: BrokerAccess, management_url: str | None, queues: Collection[str]
 ) -> dict[str, list[str]] | None:
-    """Say in words which retry policies the workers of each queue have: several while a deploy goes
-    on, none where nobody consumes it, or only who does not tell. None where the management API does
-    not answer, or does not let this user see connections."""
+    """Return the retry policies of each queue's workers, as text.
+
+    There are several during a deployment, and none if nobody consumes the queue or its consumers
+    don't report one. Return None if the management API does not answer or does not let this user
+    see connections.
+    """
     try:
         with ManagementAPI.of(destination, management_url, _ANSWER_WITHIN) as management:
             connections = management.listed("vhosts/{vhost}/connections?columns=client_properties")
@@ -50,18 +56,18 @@ def worker_policies(
 logger = logging.getLogger("redrive")
 
 _PATIENCE = timedelta(seconds=3)
-"""A scrape waits for it, and gives up after ten seconds by default."""
+"""A scrape waits for this, and gives up after ten seconds by default."""
 _AGE = 5.0
-"""Seconds for which numbers are kept: the broker's own are as old."""
+"""How many seconds numbers are cached. The broker's own numbers are as old as that."""
 
 
 class Gauge(NamedTuple):
-    """Something that is measured of a queue.
+    """A metric of a queue.
 
     Args:
-        name: its name, as OpenTelemetry writes names.
+        name: its name in OpenTelemetry's notation.
         unit: what is counted, or `s`.
-        description: for people.
+        description: shown to people.
     """
 
     name: str
@@ -70,7 +76,7 @@ class Gauge(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A gauge's value, and what it is of."""
+    """A gauge's value with its attributes."""
 
     gauge: Gauge
     value: float
@@ -80,28 +86,28 @@ class Sample(NamedTuple):
 MESSAGES = Gauge(
     "redrive.queue.messages",
     "{message}",
-    "Messages that are in a queue, by state.",
+    "Messages in a queue, by state.",
 )
-CONSUMERS = Gauge("redrive.queue.consumers", "{consumer}", "Consumers that a queue has.")
+CONSUMERS = Gauge("redrive.queue.consumers", "{consumer}", "Consumers of a queue.")
 HEAD_AGE = Gauge(
     "redrive.queue.head_age",
     "s",
-    "How long ago the message at the head of a queue was published. Only classic queues tell.",
+    "Time since the message at the head was published. Only classic queues report it.",
 )
 UNCOUNTED = Gauge(
     "redrive.queue.uncounted",
     "1",
-    "Whether the broker does not tell how much is in a queue: it may collect no statistics.",
+    "1 if the broker does not count a queue's messages: its statistics may be disabled.",
 )
 GAUGES = (MESSAGES, CONSUMERS, HEAD_AGE, UNCOUNTED)
 
 
 def samples_of(role: QueueRole, count: QueueCount, now: float) -> Iterator[Sample]:
-    """What is measured of a queue; there is no sample of what the broker does not tell.
+    """Yield the samples of a queue, leaving out what the broker does not report.
 
     Args:
-        role: which queue, and what it is for.
-        count: what the broker tells of it.
+        role: the queue and its purpose.
+        count: the queue's counts.
         now: the time, in seconds since 1970.
     """
     attributes = {
@@ -131,22 +137,24 @@ def observe_queues(
     management_url: str | None = None,
     meter_provider: "MeterProvider | None" = None,
 ) -> None:
-    """Measures the queues of these subscribers: `redrive.queue.messages`, by queue and by state,
-    `redrive.queue.consumers`, `redrive.queue.head_age`, and `redrive.queue.uncounted`. They are
-    asked for when the metrics are collected, and at most every five seconds.
+    """Export the message counts of the subscribers' main, retry and failed queues as metrics.
 
-    A number that the API does not tell is not made up: there is none then, and a warning in the
-    log.
+    The gauges are `redrive.queue.messages` (by queue and state), `redrive.queue.consumers`,
+    `redrive.queue.head_age` and `redrive.queue.uncounted`. The broker is asked when metrics are
+    collected, at most every five seconds.
+
+    No number is made up: if the API does not report one, there is no value, and a warning is
+    logged.
 
     Args:
-        subscribers: whose main, retry and failed queues.
-        management_url: where the management API is; port 15672 of the broker's host (15671 with
-            TLS) by default.
-        meter_provider: where the metric goes; the global one where none is given.
+        subscribers: the subscribers whose queues are measured.
+        management_url: address of the management API; by default port 15672 of the broker's host
+            (15671 with TLS).
+        meter_provider: where the metrics go; the global provider by default.
 
     Raises:
-        ConfigurationError: OpenTelemetry or httpx is not installed, the address is none, or it is
-            given for subscribers of several brokers.
+        ConfigurationError: OpenTelemetry or httpx is not installed, the address is invalid, or it
+            is given for subscribers of several brokers.
     """
     try:
         from opentelemetry import metrics
@@ -157,11 +165,11 @@ def observe_queues(
     brokers = {subscriber.access.url.endpoints for subscriber in subscribers}
     if management_url is not None and len(brokers) > 1:
         raise ConfigurationError(
-            "these subscribers are on several brokers, and one management API is named",
-            "Observe those of each broker by themselves.",
+            "these subscribers are on several brokers, but one management API is given",
+            "Call observe_queues once for each broker.",
         )
     for subscriber in subscribers:
-        # Now, and not at each scrape: an address that is none is the caller's mistake.
+        # Now rather than at each scrape: an invalid address is the caller's mistake.
         ManagementAPI(subscriber.access.url, management_url).close()
     counts = _Counts(subscribers, management_url)
 
@@ -181,7 +189,7 @@ def observe_queues(
 
 
 class _Counts:
-    """What is in the queues of subscribers, at most a few seconds old."""
+    """The counts of the subscribers' queues, cached for a few seconds."""
 
     def __init__(self, subscribers: Sequence[SubscriberBase], management_url: str | None) -> None:
         self._subscribers = subscribers
@@ -192,7 +200,7 @@ class _Counts:
         self._unknown: set[str] = set()
 
     def now(self) -> list[tuple[QueueRole, QueueCount]]:
-        """What is known; a queue that is not there is left out, as is one that nobody tells of."""
+        """Return the known counts; queues that don't exist or can't be counted are left out."""
         with self._lock:
             if time.monotonic() - self._asked_at >= _AGE:
                 self._known = [one for each in self._subscribers for one in self._of(each)]
@@ -205,13 +213,13 @@ class _Counts:
         try:
             with ManagementAPI.of(subscriber.access, self._management_url, _PATIENCE) as management:
                 for role in of_subscription(queue):
-                    with contextlib.suppress(ConfigurationError):  # it is not there
+                    with contextlib.suppress(ConfigurationError):  # the queue does not exist
                         found.append((role, management.count(role.queue)))
         except RedriveError as error:
             if queue not in self._unknown:
                 self._unknown.add(queue)
                 logger.warning(
-                    "how much is in the queues of %s is not measured: %s",
+                    "the queues of %s are not measured: %s",
                     queue,
                     str(error).partition("\n")[0],
                 )

@@ -1,4 +1,4 @@
-"""Reads a team's topology file: YAML, whose mistakes are told with their file, line and key.
+"""Read a team's topology file (YAML) and report mistakes with file, line and key.
 
 Needs PyYAML (`pip install redrive[cli]`).
 """
@@ -19,14 +19,14 @@ _QUOTE_IT = "Put a pattern that begins with * or # into quotes: '*.paid'."
 
 
 def read(path: Path) -> TopologySpec:
-    """The topology in a file."""
+    """Read the topology from a file."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigurationError(f"{path} is larger than 16 MiB", "Give a topology file.")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigurationError(
-            f"{path} is no text in UTF-8 (byte {error.start})", "Give a topology file in YAML."
+            f"{path} is not UTF-8 text (byte {error.start})", "Give a topology file in YAML."
         ) from error
     except OSError as error:
         raise ConfigurationError(
@@ -37,14 +37,14 @@ def read(path: Path) -> TopologySpec:
 
 
 def parse(text: str, name: str) -> TopologySpec:
-    """The topology in a YAML text; `name` is what its mistakes are told with."""
+    """Parse a topology in YAML; `name` is the file name shown in errors."""
     root = _root_of(text, name)
     doubled = next(_doubled_keys(root, ()), None) if root is not None else None
     if doubled is not None:
         location, line, first = doubled
         raise ConfigurationError(
-            f"{_place(name, line, location)}: it is there twice, first in line {first}",
-            "Keep one of them: only one can hold.",
+            f"{_place(name, line, location)}: the key appears twice, first in line {first}",
+            "Keep one of them.",
         )
     try:
         return file_schema.parse(_value_of(root, name))
@@ -53,7 +53,7 @@ def parse(text: str, name: str) -> TopologySpec:
 
 
 def _root_of(text: str, name: str) -> "Node | None":
-    """The document's nodes, which know their lines."""
+    """Return the document's root node; nodes know their lines."""
     try:
         import yaml
     except ImportError as error:
@@ -65,13 +65,13 @@ def _root_of(text: str, name: str) -> "Node | None":
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
-        remedy = _QUOTE_IT if "alias" in str(error) else "Mend the YAML there."
+        remedy = _QUOTE_IT if "alias" in str(error) else "Correct the YAML there."
         raise ConfigurationError(
             f"{name}, line {line}: {error.problem or error.context}", remedy
         ) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigurationError(
-            f"{name} is no YAML: {' '.join(str(error).split())}", "Mend it."
+            f"{name} is not valid YAML: {' '.join(str(error).split())}", "Correct it."
         ) from error
     return root
 
@@ -87,9 +87,9 @@ def _value_of(root: "Node | None", name: str) -> object:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
         raise ConfigurationError(
-            f"{name}, line {line}: {error.problem}", "Mend the YAML there."
+            f"{name}, line {line}: {error.problem}", "Correct the YAML there."
         ) from error
-    except ValueError as error:  # a date that is none
+    except ValueError as error:  # an invalid date, for example
         raise ConfigurationError(
             f"{name} has a value that can't be read: {error}", "Put it into quotes."
         ) from error
@@ -100,7 +100,7 @@ def _value_of(root: "Node | None", name: str) -> object:
 def _doubled_keys(
     node: "Node", location: Location, seen: frozenset[int] = frozenset()
 ) -> Iterator[tuple[Location, int, int]]:
-    """Keys that are twice in one mapping, which YAML itself would let the last one win."""
+    """Yield keys that appear twice in one mapping; YAML itself would keep the last one silently."""
     import yaml
 
     if id(node) in seen:
@@ -120,7 +120,7 @@ def _doubled_keys(
 
 
 def _located(error: InvalidSpec, root: "Node | None", name: str) -> ConfigurationError:
-    """The first mistake in the file's order, and how many follow it."""
+    """Convert the first mistake in the file's order, noting how many follow."""
     found = sorted(
         ((_line_of(root, problem.location), problem) for problem in error.problems),
         key=lambda pair: pair[0],
@@ -138,7 +138,7 @@ def _place(name: str, line: int, location: Location) -> str:
 
 
 def _line_of(root: "Node | None", location: Location) -> int:
-    """The line of what a location leads to, or of the innermost part of it that is there."""
+    """Return the line of a location, or of its innermost part that exists."""
     import yaml
 
     if root is None:

@@ -1,4 +1,4 @@
-"""A service's subscribers and its publisher, on an event loop."""
+"""An asyncio service: its subscribers and its publisher."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from redrive.pubsub.shared_link import SharedLink
 
 
 class AsyncRouter(RouterBase[AsyncSubscriber]):
-    """Subscribers that go together, apart from a broker: an app includes them.
+    """Subscribers grouped without a broker, for an app to include.
 
     router = AsyncRouter()
 
@@ -33,7 +33,7 @@ class AsyncRouter(RouterBase[AsyncSubscriber]):
 
 
 class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
-    """A service: its subscribers and its publisher.
+    """An asyncio service: its subscribers and its publisher.
 
         app = AsyncApp("amqp://localhost/")
 
@@ -43,14 +43,14 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
 
         await app.run()
 
-    The subscribers share one connection, each with channels of its own, and a channel that breaks
-    hurts its subscriber alone; an ordered one has a connection of its own. The publisher has
-    another, since the broker holds publishers back by connection.
+    The subscribers share one connection, each with its own channels, so that a broken channel
+    affects only its subscriber. An ordered subscriber has a connection of its own. The publisher
+    uses another connection, because the broker throttles publishers per connection.
 
-    `async with app:` runs it as long as the block, beside something else: in a web framework's
-    lifespan, for instance.
+    `async with app:` runs it for the duration of the block, next to other code: in a web
+    framework's lifespan, for instance.
 
-    It belongs to the event loop that it is started in.
+    An app belongs to the event loop that it is started in.
     """
 
     _handlers_are_async: ClassVar[Literal[True]] = True
@@ -59,7 +59,7 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
     _running: "_Running | None" = None
 
     async def declare(self) -> None:
-        """Declares what all of its subscribers need; a second time changes nothing.
+        """Declare everything that the subscribers need. Calling it again changes nothing.
 
         Raises:
             TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as
@@ -69,18 +69,19 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
             await subscriber.declare()
 
     async def start(self, only: Sequence[str] | None = None) -> None:
-        """Enters the lifespans, and returns once its queues are there and consumed. Where one can't
-        be, none is, and the lifespans have ended again.
+        """Enter the lifespans and return once all queues exist and are being consumed.
+
+        If one of them fails, nothing is consumed and the lifespans are exited again.
 
         Args:
-            only: the queues of the subscribers that are to run; None for all of them.
+            only: queues of the subscribers to run; None for all of them.
 
         Raises:
-            ConfigurationError: it runs already, has no URL, a subscriber no handler, or a lifespan
-                raised.
-            TopologyMismatch, PermissionDenied, BrokerUnavailable: as
-                `AsyncSubscriber.declare`; a broker that does not answer is waited for as long as
-                their patience has it.
+            ConfigurationError: the app is already running or has no URL, a subscriber has no
+                handler, or a lifespan raised.
+            TopologyMismatch, PermissionDenied, BrokerUnavailable: as `AsyncSubscriber.declare`; if
+                the broker does not answer, the app waits as long as the subscribers' patience
+                allows.
         """
         await self._begin(only)
         running = cast("_Running", self._running)
@@ -95,9 +96,9 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
             raise
 
     async def _begin(self, only: Sequence[str] | None) -> None:
-        """Enters the lifespans, and begins to consume."""
+        """Enter the lifespans and start consuming."""
         if self._running is not None:
-            raise ConfigurationError("the app runs already", "Close it first.")
+            raise ConfigurationError("the app is already running", "Close it first.")
         run = self._run_of(only)
         running = self._running = _Running()
         try:
@@ -110,16 +111,17 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
             raise
 
     async def run(self, only: Sequence[str] | None = None) -> None:
-        """Runs until `stop`, SIGTERM or SIGINT, or until a subscriber stops or fails: then all stop
-        taking messages, at the same time, finish what runs, ack, and the lifespans end. A second
-        signal leaves at once.
+        """Run until `stop`, SIGTERM or SIGINT, or until a subscriber stops or fails.
+
+        Then all subscribers stop taking messages at the same time, finish and ack what is running,
+        and the lifespans are exited. A second signal stops at once.
 
         Args:
-            only: the queues of the subscribers that are to run; None for all of them.
+            only: queues of the subscribers to run; None for all of them.
 
         Raises:
             TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as
-                `AsyncSubscriber.run`; as `start`.
+                `AsyncSubscriber.run` and `start`.
         """
         subscribers = [one for one, _ in self._run_of(only).subscribers]
         try:
@@ -128,15 +130,19 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
             await self.close()
 
     def stop(self) -> None:
-        """Has all subscribers stop taking messages, and lets `run` return once what runs has
-        finished. From any thread, and from a handler."""
+        """Make all subscribers stop taking messages; `run` returns once running handlers have
+        finished.
+
+        Can be called from any thread, and from a handler.
+        """
         running = self._running
         if running is not None:
             for subscriber in running.subscribers:
                 subscriber.stop()
 
     def abort(self) -> None:
-        """Drops the connections at once. What runs is cancelled, and delivered again."""
+        """Drop the connections at once. Running handlers are cancelled, and their messages
+        redelivered."""
         running = self._running
         if running is not None:
             for subscriber in running.subscribers:
@@ -144,7 +150,7 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
 
     @property
     def ready(self) -> bool:
-        """Whether all of its subscribers are connected and consume."""
+        """Whether all of its subscribers are connected and consuming."""
         running = self._running
         return (
             running is not None
@@ -153,8 +159,9 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
         )
 
     async def close(self) -> None:
-        """Stops as `stop`, waits until all have stopped, ends the lifespans, and closes the
-        publisher; a second time does nothing.
+        """Stop as `stop` does, wait for it, exit the lifespans and close the publisher.
+
+        Calling it again does nothing.
 
         Raises:
             ConfigurationError: a lifespan raised.
@@ -193,19 +200,19 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
 
 
 class _Running:
-    """One run of an app, from its start to its end."""
+    """One run of an app, from start to end."""
 
     def __init__(self) -> None:
         self.lifespans = contextlib.AsyncExitStack()
         self.subscribers: list[AsyncSubscriber] = []
         self.has_begun = False
-        """Whether its lifespans have begun, and its subscribers."""
+        """Whether the lifespans have been entered and the subscribers started."""
         self._connection_ended = asyncio.Event()
 
     def begin(
         self, run: AppRun[AsyncSubscriber], connector: Connector, publishing: PublishingConnection
     ) -> None:
-        """Begins to consume."""
+        """Start consuming."""
         for subscriber, _ in run.subscribers:
             subscriber._check_may_start(subscriber.stopped())
         sharing = [one for one, _ in run.sharing]
@@ -226,7 +233,7 @@ class _Running:
         self.has_begun = True
 
     async def end(self) -> None:
-        """Waits until all that was told to stop has, and ends the lifespans."""
+        """Wait until everything that was told to stop has stopped, then exit the lifespans."""
         try:
             await ended(*self.subscribers)
             with contextlib.suppress(TimeoutError):
@@ -238,7 +245,7 @@ class _Running:
 
 @contextlib.asynccontextmanager
 async def _lifespan(function: Callable[..., object], app: AsyncApp) -> AsyncIterator[None]:
-    """A lifespan, whose errors are told as such."""
+    """Run a lifespan, converting its errors."""
     context = contextlib.asynccontextmanager(
         cast("Callable[..., AsyncIterator[object]]", function)
     )(app)
@@ -248,7 +255,7 @@ async def _lifespan(function: Callable[..., object], app: AsyncApp) -> AsyncIter
         raise lifespan_failed(function, "start", error) from error
     try:
         yield
-    finally:  # also where one further in has failed
+    finally:  # also if an inner one has failed
         try:
             await context.__aexit__(None, None, None)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What aiormq's exceptions mean, as errors of ours."""
+"""Translate aiormq's exceptions into redrive's errors."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,10 @@ from redrive.pubsub.url import BrokerURL
 def of_connection(
     error: BaseException | None, url: BrokerURL, *, said_nothing: bool = False
 ) -> RedriveError:
-    """Why a connection could not be opened, or was lost."""
+    """Return the error for a connection that could not be opened, or was lost."""
     if error is None:
         return broker_errors.of_lost_connection(
-            "its end was not announced, or its heartbeats stopped", url
+            "it was closed without notice, or its heartbeats stopped", url
         )
     causes = list(_causes(error))
     for cause in causes:
@@ -32,8 +32,8 @@ def of_connection(
                 EOFError()
                 | ConnectionError()
                 | exceptions.IncompatibleProtocolError()
-                # Of asyncio's own TLS, which is about to abort a transport that is gone already.
-                # Source: seen with Python 3.11.2 where the peer hangs up after the handshake.
+                # Raised by asyncio's own TLS when it aborts a transport that is already gone.
+                # Source: seen with Python 3.11.2 when the peer hangs up after the handshake.
                 | AttributeError(name="_abort")
             ) if said_nothing:
                 return broker_errors.of_wordless_end(url)
@@ -57,7 +57,7 @@ def of_connection(
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception, and what it was raised from."""
+    """Yield an exception and its chain of causes."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

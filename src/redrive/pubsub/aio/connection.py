@@ -1,4 +1,4 @@
-"""One connection to a broker, on an event loop, that comes back when it is lost."""
+"""A broker connection on an event loop that reconnects when it is lost."""
 
 import asyncio
 import logging
@@ -20,10 +20,10 @@ logger = logging.getLogger("redrive")
 
 
 class Connector(BrokerAccess):
-    """How aiormq connects to one broker."""
+    """A factory of aiormq connections to one broker."""
 
     async def connect(self, lost: Callable[[BaseException | None], None]) -> WireConnection:
-        """Connects to the host that answered last, or is next in turn."""
+        """Connect to the host that answered last, or to the next one in turn."""
         connection = WireConnection(lost)
         try:
             connection.login, context = await self._what_it_takes()
@@ -48,15 +48,15 @@ class Connector(BrokerAccess):
         return connection
 
     async def _what_it_takes(self) -> tuple[Login, ssl.SSLContext | None]:
-        """The login and the TLS settings."""
+        """Return the login and the TLS settings."""
         if self.credentials is None and not self.url.tls:
             return self.login(), None
-        # A vault may be asked, and files are read: both may take their time.
+        # This may query a vault and read files, both of which can be slow.
         return await on_thread(lambda: (self.login(), self.tls()), "redrive-credentials")
 
 
 class Link:
-    """Keeps one connection open for a listener. All of it belongs to the event loop that it is made
+    """A connection that is kept open for a listener. Belongs to the event loop that it is created
     in."""
 
     def __init__(
@@ -85,11 +85,11 @@ class Link:
 
     @property
     def address(self) -> str:
-        """The broker's address, without the password."""
+        """The broker's address without the password."""
         return self._connector.url.address
 
     def start(self) -> None:
-        """Begins to connect."""
+        """Start connecting."""
         self._persistence.began()
         self._task = self._loop.create_task(
             self._run(), name=f"redrive-link-{self._connector.name}"
@@ -97,11 +97,11 @@ class Link:
         self._task.add_done_callback(self._finish)
 
     def on_io_thread(self) -> bool:
-        """Tell whether the caller runs on the event loop's thread."""
+        """Return whether the caller runs on the event loop's thread."""
         return threading.get_ident() == self._thread
 
     def call(self, function: Callable[[], None]) -> None:
-        """Runs `function` on the event loop, soon. After the link is closed nothing runs."""
+        """Run `function` on the event loop soon, or never if the link has ended."""
         if self._ended:
             return
         if threading.get_ident() == self._thread:
@@ -110,32 +110,35 @@ class Link:
             self._loop.call_soon_threadsafe(function)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Runs `function` in so many seconds."""
+        """Run `function` after the given number of seconds."""
         self._loop.call_later(seconds, lambda: None if self._ended else function())
 
     def reconnect(self, reason: str) -> None:
-        """Closes the connection; the link opens a new one."""
+        """Close the connection, so that the link opens a new one."""
         if self._connection is not None and self._connection.is_open:
             logger.warning("closing the connection to %s to start over: %s", self.address, reason)
             self._say_goodbye(self._connection)
 
     def close(self) -> None:
-        """Closes the connection and ends the link; the second call does nothing. What is being
-        declared is waited for, and a broker that does not answer is left."""
+        """Close the connection and end the link; a second call does nothing.
+
+        A declaration in progress is waited for, but not if the broker does not answer.
+        """
         if self._closing:
             return
         self._closing = True
         if self._connection is not None:
             self._say_goodbye(self._connection)
         elif self._task is not None and self._preparing:
-            # A thread can't be stopped, and after the link's end it must not bind again what
-            # somebody else has unbound since.
+            # A thread can't be stopped, and after the link has ended it must not restore a binding
+            # that somebody else has removed in the meantime.
             self._loop.call_later(CLOSING_TIME, self._task.cancel)
         elif self._task is not None:
             self._task.cancel()
 
     def abort(self) -> None:
-        """Drops the socket without a word, as a crash would, and ends the link; from any thread."""
+        """Drop the socket without closing the connection, as a crash would, and end the link. Can
+        be called from any thread."""
         self.call(self._abort)
 
     def _abort(self) -> None:
@@ -155,7 +158,7 @@ class Link:
         try:
             await self._keep_up()
         except asyncio.CancelledError:
-            # Its loop ends: aiormq's tasks must find an end too, or the loop complains of them.
+            # The loop is ending: aiormq's tasks have to end too, or the loop complains about them.
             if self._connection is not None:
                 await self._connection.close()
             raise
@@ -180,7 +183,7 @@ class Link:
                 return
 
     async def _connect(self) -> WireConnection | None:
-        """A connection; None where there is none to be had."""
+        """Return a connection, or None if there is no use in trying again."""
         while True:
             self._gone.clear()
             try:
@@ -203,7 +206,7 @@ class Link:
             self._preparing = False
 
     async def _may_try_again(self, error: RedriveError) -> bool:
-        """Waits until the next try; False where there is to be none."""
+        """Wait until the next attempt; return False if there should be none."""
         if self._closing:
             return False
         delay = self._persistence.failed(error)
@@ -218,13 +221,13 @@ class Link:
         self._gone.set()
 
     def _finish(self, task: asyncio.Task[None]) -> None:
-        """The link ends: it was closed or cancelled, gave up, or failed by a defect."""
+        """End the link after it was closed or cancelled, gave up, or failed because of a bug."""
         if self._connection is not None:
             self._connection.drop()
         error = None if task.cancelled() else task.exception()
-        if error is not None:  # a defect of ours: whoever waits must hear of it
+        if error is not None:  # a bug in redrive: whoever waits has to be told
             logger.error(
-                "the connection of %s ends because of an error",
+                "the connection of %s ended because of an error",
                 self._connector.name,
                 exc_info=error,
             )
@@ -232,7 +235,7 @@ class Link:
                 BrokerUnavailable(
                     self.address,
                     f"its connection ended: {error!r}",
-                    "This is a defect: please report it.",
+                    "This is a bug: please report it.",
                 )
             )
         self._ended = True
@@ -240,7 +243,7 @@ class Link:
 
 
 def publishing_connection(connector: Connector) -> PublishingConnection:
-    """Make the connection for what publishes, which the connector names."""
+    """Create the connection for publishing, named after the connector."""
     return PublishingConnection(
         connector,
         lambda connector, listener, patience: Link(connector, listener, patience=patience),

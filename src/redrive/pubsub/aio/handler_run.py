@@ -31,8 +31,11 @@ logger = logging.getLogger("redrive")
 
 
 class TaskEngine(Engine):
-    """One run of a subscriber. `known` is set once the broker delivers, or it is clear that it will
-    not; `finished` at the end."""
+    """One run of a subscriber.
+
+    `known` is set once the broker delivers, or once it is clear that it will not; `finished` is set
+    at the end.
+    """
 
     def __init__(
         self,
@@ -99,7 +102,7 @@ class TaskEngine(Engine):
         self.known.set()
 
     def begun(self) -> None:
-        """The broker delivers."""
+        """Note that the broker delivers."""
         super().begun()
         self.known.set()
 
@@ -115,7 +118,7 @@ class TaskEngine(Engine):
             if not item.settled:
                 self.leave(item)
             raise
-        except BaseException:  # noqa: BLE001 - whatever ends this task, the message is not lost over it
+        except BaseException:  # noqa: BLE001 - however this task ends, the message must not be lost
             verdict = self.not_judged()
         self.settle(item, verdict)
 
@@ -128,7 +131,7 @@ class TaskEngine(Engine):
         return verdict
 
     async def _attempt(self, item: WorkItem) -> Verdict:
-        """Runs the handler, with what is around it."""
+        """Run the handler with its tracing and hooks."""
         assert item.delivery is not None
         message = self.message_of(item.delivery, item)
         token = current_message.enter(message, is_async=True)
@@ -170,15 +173,15 @@ class TaskEngine(Engine):
             await cast("Awaitable[object]", act())
 
     def _check_held(self, item: WorkItem) -> None:
-        """Raise HandlerTimeout where a handler has kept the event loop for longer than it may run:
-        nobody could tell it so meanwhile."""
+        """Raise HandlerTimeout if a handler has blocked the event loop for longer than its timeout:
+        nothing could interrupt it in the meantime."""
         limit = self._options.handler_timeout
         if limit is None:
             return
         held = item.held + time.monotonic() - item.step_began
         if held > limit:
             logger.error(
-                "%s: its handler kept the event loop from running for %.1f s, and may take %g s",
+                "%s: its handler blocked the event loop for %.1f s; its timeout is %g s",
                 item.name,
                 held,
                 limit,
@@ -186,7 +189,7 @@ class TaskEngine(Engine):
             raise HandlerTimeout(limit)
 
     async def _handle_within(self, item: WorkItem, attempt: Attempt) -> None:
-        """Runs the handler within the middleware."""
+        """Run the handler inside the middleware."""
         async with contextlib.AsyncExitStack() as stack:
             for middleware in self._options.middleware:
                 await stack.enter_async_context(
@@ -195,7 +198,7 @@ class TaskEngine(Engine):
             await self._handle(item, attempt.message)
 
     def gives_up(self, item: WorkItem, verdict: Verdict) -> None:
-        """Tells the hooks of a message whose handler is given up on, in a task of its own."""
+        """Call the hooks for a message whose handler is abandoned, in a separate task."""
         if item.delivery is not None:
             told = asyncio.ensure_future(
                 self._tell(Attempt(self.message_of(item.delivery), lambda _: verdict))
@@ -211,14 +214,14 @@ class TaskEngine(Engine):
                 told = hook(attempt)
                 if isinstance(told, Awaitable):
                     await told
-            except BaseException as error:  # SystemExit in a hook ends the hook alone
+            except BaseException as error:  # SystemExit in a hook ends only the hook
                 if _is_cancelled(error):
                     raise
                 hook_failed(hook, error)
 
 
 def _is_cancelled(error: BaseException) -> bool:
-    """Whether an error is the cancellation of the task that runs here, and not that of something
-    which it has awaited."""
+    """Return whether the error is the cancellation of the current task, and not of something it
+    awaited."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and bool(task and task.cancelling())

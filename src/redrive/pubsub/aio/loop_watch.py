@@ -1,5 +1,7 @@
-"""Says in the log which handler keeps an event loop from running: as long as it does, no heartbeat
-is sent, no other handler goes on, and nothing is acked."""
+"""Log which handler blocks an event loop.
+
+Meanwhile no heartbeat is sent, no other handler runs, and nothing is acked.
+"""
 
 import asyncio
 import logging
@@ -13,17 +15,18 @@ from weakref import WeakKeyDictionary
 logger = logging.getLogger("redrive")
 
 LONGEST_STANDSTILL = 1.0
-"""Seconds that an event loop may take to answer."""
+"""How many seconds an event loop may take to respond."""
 _BETWEEN_BEATS = 1.0
 _BETWEEN_WARNINGS = 60.0
 _IN_TIME = 1.5
-"""A wait that took so many times as long as it should have: the whole process stood still, or the
-machine did, and no handler is to blame."""
+"""If a wait took this many times longer than it should have, the whole process or the machine stood
+still, and no handler is to blame."""
 _RUNS_HANDLERS = "redrive.pubsub.aio.handler_run"
 
 
 class LoopWatch:
-    """Watches the event loop that it is made in, by a thread that has it answer once a second."""
+    """A watch on the event loop that it is created in: a thread checks once a second that the loop
+    responds."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -32,7 +35,7 @@ class LoopWatch:
         self._warned_at = float("-inf")
 
     def enter(self) -> None:
-        """One more subscriber runs on the loop."""
+        """Note one more subscriber on the loop; the first one starts the watch."""
         self._users += 1
         if self._users == 1:
             over = self._over = threading.Event()
@@ -44,7 +47,7 @@ class LoopWatch:
             ).start()
 
     def leave(self) -> None:
-        """One fewer does; with the last one, nobody watches."""
+        """Note that a subscriber has left the loop; the last one ends the watch."""
         self._users -= 1
         if not self._users:
             self._over.set()
@@ -55,7 +58,7 @@ class LoopWatch:
             try:
                 loop.call_soon_threadsafe(answered.set)
             except RuntimeError:
-                return  # it is closed
+                return  # the loop is closed
             began = time.monotonic()
             if answered.wait(LONGEST_STANDSTILL):
                 continue
@@ -63,7 +66,7 @@ class LoopWatch:
             if time.monotonic() - began < _IN_TIME * LONGEST_STANDSTILL:
                 self._warn(frame)
             while not (answered.wait(_BETWEEN_BEATS) or over.is_set() or loop.is_closed()):
-                pass  # it is said once, however long it takes
+                pass  # warn only once, however long it takes
 
     def _warn(self, frame: FrameType | None) -> None:
         stack = stack_of_handler(frame)
@@ -72,16 +75,17 @@ class LoopWatch:
             return
         self._warned_at = now
         logger.warning(
-            "a handler has kept the event loop from running for more than %g s: no heartbeat is "
-            "sent and no other handler goes on. Await what it waits for, or run it by "
-            "asyncio.to_thread. It is here:\n%s",
+            "a handler has blocked the event loop for more than %g s: no heartbeat is "
+            "sent and no other handler runs. Await what it waits for, or run it with "
+            "asyncio.to_thread. It is at:\n%s",
             LONGEST_STANDSTILL,
             stack,
         )
 
 
 def stack_of_handler(frame: FrameType | None) -> str | None:
-    """What a thread runs of a handler, from the handler's own code on; None where it runs none."""
+    """Return the stack that a thread runs inside a handler, starting at the handler's own code;
+    None if it runs no handler."""
     frames: list[FrameType] = []
     while frame is not None:
         if frame.f_globals.get("__name__") == _RUNS_HANDLERS:
@@ -98,7 +102,7 @@ _watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch]" = WeakKeyDic
 
 
 def watch_of_loop() -> LoopWatch:
-    """The watch of the loop that runs here."""
+    """Return the running loop's watch, creating it if necessary."""
     loop = asyncio.get_running_loop()
     watch = _watches.get(loop)
     if watch is None:

@@ -1,5 +1,7 @@
-"""Tells what became of messages that were requeued: the blocking shell's reporter, which has a
-thread and a connection of its own."""
+"""Report the outcome of requeued messages.
+
+This uses the blocking client's reporter, which has its own thread and connection.
+"""
 
 from redrive.pubsub.aio.declarer import blocking_connector
 from redrive.pubsub.blocking.outcome_reporter import OutcomeReporter
@@ -8,6 +10,6 @@ from redrive.topology.names import ExchangeFamily
 
 
 def reporter(access: BrokerAccess, exchanges: ExchangeFamily, queue: str) -> OutcomeReporter:
-    """A reporter for one subscription; what it is told it only notes, so that an event loop may
-    tell it."""
+    """Return a reporter for one subscription. It only queues what it is given, so it is safe to
+    call on an event loop."""
     return OutcomeReporter(blocking_connector(access), exchanges, queue)

@@ -1,4 +1,4 @@
-"""Publishing on an event loop: confirmed, many in flight."""
+"""Publish on an event loop, with confirms and many messages in flight."""
 
 import asyncio
 import contextlib
@@ -16,10 +16,10 @@ from redrive.pubsub.envelope import NO_EXTRAS, Extras
 from redrive.pubsub.in_flight import BulkTicket, InFlight
 from redrive.pubsub.publisher_base import (
     BATCH,
+    PreparedPublish,
     Publishable,
     PublisherBase,
     PublisherSession,
-    Sealed,
 )
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.reports import FailedPublish, PublishReport
@@ -31,16 +31,16 @@ from redrive.topology.names import ExchangeFamily
 
 
 class TaskInFlight(InFlight):
-    """Messages in flight that a task waits for, which runs where they are settled."""
+    """Messages in flight that are awaited by a task, on the loop that settles them."""
 
     def __init__(self) -> None:
         self._room = asyncio.Event()
         super().__init__(contextlib.nullcontext(), self._room.set, asyncio.get_running_loop().time)
 
     async def wait_until_below(self, count: int, timeout: float) -> bool:
-        """Waits until fewer than `count` are in flight."""
+        """Wait until fewer than `count` are in flight; return False after `timeout` seconds."""
         if self.count < count:
-            await asyncio.sleep(0)  # others, and the confirms, get their turn
+            await asyncio.sleep(0)  # let other tasks and the confirms run
             return True
         self._await(count)
         try:
@@ -55,15 +55,16 @@ class TaskInFlight(InFlight):
 
 
 class AsyncPublisher(PublisherBase):
-    """Publishes to the main exchange of a family, for any number of tasks of one event loop; use it
-    as a context manager.
+    """A publisher to the main exchange of a family, for any number of tasks of one event loop.
+
+    Use it as a context manager:
 
         async with AsyncPublisher("amqp://guest:guest@localhost/") as publisher:
             await publisher.publish({"id": 121, "name": "guanyiyao"}, "user.create")
 
-    Every message is persistent and confirmed. When the connection is lost, what was not confirmed
-    is published again on the next one, with the same message id: a consumer may see it twice, and
-    never not at all.
+    Every message is persistent and confirmed. When the connection is lost, unconfirmed messages are
+    published again on the next one, with the same message id. So a consumer may see a message
+    twice, but none is lost.
     """
 
     _is_async = True
@@ -95,39 +96,41 @@ class AsyncPublisher(PublisherBase):
         tags: Collection[str] = (),
         extras: Extras = NO_EXTRAS,
     ) -> str:
-        """Publishes one message and returns when the broker has confirmed it.
+        """Publish one message and return when the broker has confirmed it.
 
-        Where it is cancelled before the message was sent, the message is not sent; after that,
-        whether the broker has it is not known.
+        If this is cancelled before the message was sent, it is not sent. If cancelled later, it is
+        unknown whether the broker has it.
 
         Args:
-            body: bytes or a str as they are; a pydantic model, a dict or anything else that can be
-                made JSON of.
+            body: bytes or a str, sent as they are; or a pydantic model, a dict or anything else
+                that can be converted to JSON.
             routing_key: at most 255 bytes.
-            headers: the user's own.
-            message_id: a UUID where none is given.
-            mandatory: whether it is an error that no queue is bound for it; without, it is counted
-                in `unroutable`, and the log warns of it once for each routing key.
-            delay: how long the message waits before its subscribers get it, to the family's tick:
-                never sooner, a tick later at most.
-            deliver_at: when they get it, an aware datetime; a past one means now. Who subscribes
-                then counts, not who does now.
-            timeout: how long to wait for the confirm, connecting and a blocked broker included.
-            tags: what subscriptions may ask for, besides the routing key.
-            extras: correlation id, reply-to and the other properties of a message.
+            headers: your own headers.
+            message_id: a UUID by default.
+            mandatory: raise an error if no queue is bound for the message. Otherwise it is counted
+                in `unroutable`, and a warning is logged once for each routing key.
+            delay: how long the message waits before subscribers get it; never less, and at most one
+                tick of the family more.
+            deliver_at: when subscribers get it, as an aware datetime; a past one means now. The
+                subscriptions that exist at that time get it, not the present ones.
+            timeout: how long to wait for the confirm, including connecting and the time for which
+                the broker blocks publishers.
+            tags: tags that subscriptions can filter by, besides the routing key.
+            extras: correlation id, reply-to and other message properties.
 
         Returns:
             The message id.
 
         Raises:
-            ConfigurationError: the body, the key or a header can't be sent, the delay is none that
-                can be, or the publisher is closed.
-            Unroutable: no queue is bound for it, and `mandatory` is set.
-            PublishNacked: the broker refused to take it.
-            PublishTimeout: no confirm came in time; whether the broker has it is not known.
+            ConfigurationError: the body, the routing key or a header can't be sent, the delay is
+                out of range, or the publisher is closed.
+            Unroutable: no queue is bound for the message, and `mandatory` is set.
+            PublishNacked: the broker refused the message.
+            PublishTimeout: no confirm came in time; it is unknown whether the broker has the
+                message.
             BrokerUnavailable: no broker answered at the first connection.
         """
-        sealed = self._sealed(
+        prepared = self._prepared(
             body,
             routing_key,
             headers=headers,
@@ -139,8 +142,8 @@ class AsyncPublisher(PublisherBase):
             tags=tags,
             extras=extras,
         )
-        await self._publish(sealed)
-        return sealed.envelope.message_id
+        await self._publish(prepared)
+        return prepared.envelope.message_id
 
     async def publish_many(
         self,
@@ -149,21 +152,21 @@ class AsyncPublisher(PublisherBase):
         mandatory: bool = False,
         timeout: Duration | None = None,
     ) -> PublishReport:
-        """Publishes any number of messages, thousands unconfirmed at a time, in flat memory.
+        """Publish any number of messages in constant memory, with thousands unconfirmed at a time.
 
-        Where nothing is confirmed for `timeout`, what is unconfirmed then and all that follows is
+        If nothing is confirmed for `timeout`, the unconfirmed messages and all that follow are
         reported as failed.
 
         Args:
-            messages: pairs of a body and its routing key, or triples with headers; from a list, a
-                generator, an async generator.
-            mandatory: whether a message that no queue is bound for counts as failed; without, the
-                log warns as for `publish`.
+            messages: pairs of body and routing key, or triples with headers; from a list, a
+                generator or an async generator.
+            mandatory: count messages that no queue is bound for as failed. Otherwise a warning is
+                logged, as for `publish`.
             timeout: how long the broker may confirm nothing.
 
         Returns:
-            How many were confirmed, and exactly which were not, with the reason. A message that
-            can't be sent at all is among them, and the others are sent.
+            How many messages were confirmed, and which ones were not, with the reason. A message
+            that can't be sent at all is among the latter; the others are still sent.
 
         Raises:
             ConfigurationError: the publisher is closed.
@@ -194,14 +197,14 @@ class AsyncPublisher(PublisherBase):
         try:
             if isinstance(messages, AsyncIterable):
                 async for message in messages:
-                    await take(message, 1)  # the next may be long in coming
+                    await take(message, 1)  # the next message may take long to come
             else:
                 for message in messages:
                     await take(message, BATCH)
         except asyncio.CancelledError:
             session.send(
                 [outgoing for _, outgoing in batch]
-            )  # what was taken is on its way; nobody waits for it
+            )  # messages taken so far are sent, but nobody waits for them
             raise
         except BaseException:
             await self._send_batch(session, many, batch, 1, limit)
@@ -214,27 +217,28 @@ class AsyncPublisher(PublisherBase):
         )
         return report
 
-    async def _publish(self, sealed: Sealed) -> None:
+    async def _publish(self, prepared: PreparedPublish) -> None:
         try:
-            session = await self._open_session(sealed.limit)
-            if sealed.place.levels > self._levels and self._declare:
-                await self._declare_ladder(sealed.place.levels)
+            session = await self._open_session(prepared.limit)
+            if prepared.place.levels > self._levels and self._declare:
+                await self._declare_ladder(prepared.place.levels)
         except RedriveError as failure:
-            sealed.ended(failure)
+            prepared.ended(failure)
             raise
-        error = await session.send_one(sealed)
-        sealed.ended(error)
+        error = await session.send_one(prepared)
+        prepared.ended(error)
         if isinstance(error, Unroutable):
             self._unroutable += 1
-            if not sealed.mandatory:
-                self._unheard.tell([sealed.envelope.routing_key])
+            if not prepared.mandatory:
+                self._unheard.tell([prepared.envelope.routing_key])
                 return
         if error is not None:
-            self._levels = 0  # whatever it was, a delay's way may be gone
+            self._levels = 0  # whatever happened, the delay's queues may be gone
             raise error
 
     async def close(self) -> None:
-        """Closes the connection. What other tasks still wait for is not confirmed any more."""
+        """Close the connection. Messages that other tasks still wait for are no longer
+        confirmed."""
         self._closed = True
         session, self._session = self._session, None
         if session is not None:
@@ -244,7 +248,7 @@ class AsyncPublisher(PublisherBase):
         try:
             await self._open_session(self._timeout)
         except BaseException:
-            # Nobody will close what goes on trying.
+            # Otherwise nobody would close the session, which keeps trying.
             session, self._session = self._session, None
             if session is not None:
                 await session.close()
@@ -258,7 +262,7 @@ class AsyncPublisher(PublisherBase):
         return f"<AsyncPublisher {self._connector.url.address} exchange={self._exchanges.main!r}>"
 
     async def _declare_ladder(self, levels: int) -> None:
-        """Declares what a delay needs; of tasks that need the same, one does."""
+        """Declare what a delay needs; when several tasks need the same, only one declares it."""
         async with self._declaring:
             if levels > self._levels:
                 await declare_ladder(self._connector, self._exchanges, levels)
@@ -272,8 +276,8 @@ class AsyncPublisher(PublisherBase):
         most_open: int,
         limit: float,
     ) -> RedriveError | None:
-        """Sends a batch and waits until fewer than `most_open` are unconfirmed; where that takes
-        too long, gives up on all."""
+        """Send a batch and wait until fewer than `most_open` are unconfirmed. If that takes too
+        long, give up on all unconfirmed messages and return the reason."""
         many.add(batch)
         session.send([outgoing for _, outgoing in batch])
         in_time = await many.in_flight.wait_until_below(most_open, limit)
@@ -288,7 +292,7 @@ class AsyncPublisher(PublisherBase):
         )
 
     def _publishing_here(self) -> PublishingConnection:
-        """The connection for publishing in this event loop."""
+        """Return the connection for publishing in this event loop."""
         loop = running_loop()
         if self._publishing is None or self._publishing[0] is not loop:
             self._publishing = loop, publishing_connection(self._connector)
@@ -304,8 +308,8 @@ class AsyncPublisher(PublisherBase):
             and not self._session.loop.is_closed()
         ):
             raise ConfigurationError(
-                "the publisher belongs to another event loop, which still runs",
-                "Make one in each event loop.",
+                "the publisher belongs to another event loop, which is still running",
+                "Create one in each event loop.",
             )
         if (
             self._session is None
@@ -325,7 +329,7 @@ class AsyncPublisher(PublisherBase):
 
 
 class _Session(PublisherSession):
-    """A publisher's share in the connection that publishes."""
+    """A publisher's use of the shared publishing connection."""
 
     def __init__(
         self,
@@ -349,7 +353,7 @@ class _Session(PublisherSession):
         self._link = publishing.link_for(self, prepare, patience)
 
     async def wait_until_up(self, timeout: float) -> None:
-        """Waits for the first connection; raises why there is none."""
+        """Wait for the first connection, or raise the reason why there is none."""
         if not self._began.is_set():
             try:
                 async with asyncio.timeout(timeout):
@@ -362,26 +366,26 @@ class _Session(PublisherSession):
             raise self.failure
 
     def send(self, batch: list[Outgoing]) -> None:
-        """Publishes a batch."""
+        """Publish a batch."""
         self._outbox.enqueue(batch)
         self._outbox.pump()
 
-    async def send_one(self, sealed: Sealed) -> RedriveError | None:
-        """Publishes a message, and waits until it is settled; what other tasks publish in this
-        moment goes with it."""
+    async def send_one(self, prepared: PreparedPublish) -> RedriveError | None:
+        """Publish a message and wait until it is settled. Messages that other tasks publish at the
+        same moment are sent along with it."""
         future: asyncio.Future[RedriveError | None] = self.loop.create_future()
 
         def settled(_: Outgoing, error: RedriveError | None) -> None:
             if not future.done():
                 future.set_result(error)
 
-        outgoing = sealed.outgoing(settled)
+        outgoing = prepared.outgoing(settled)
         self._outbox.enqueue([outgoing])
         if not self._pumping:
             self._pumping = True
             self.loop.call_soon(self._pump)
         timer = self.loop.call_later(
-            sealed.limit, lambda: settled(outgoing, self.timeout_of(outgoing, sealed.limit))
+            prepared.limit, lambda: settled(outgoing, self.timeout_of(outgoing, prepared.limit))
         )
         try:
             error = await future
@@ -394,12 +398,12 @@ class _Session(PublisherSession):
         return error
 
     async def close(self) -> None:
-        """Closes the connection, where nobody else uses it."""
+        """Close the connection unless others use it."""
         self._link.close()
         await self._ended.wait()
 
     def ended(self) -> None:
-        """The link ends: nothing is confirmed any more."""
+        """Note that the link has ended: nothing is confirmed any more."""
         super().ended()
         self._publishing.when_closed(self._ended.set)
 

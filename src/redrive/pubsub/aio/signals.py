@@ -1,4 +1,4 @@
-"""What SIGTERM and SIGINT do while something runs on an event loop."""
+"""Handle SIGTERM and SIGINT while something runs on an event loop."""
 
 import asyncio
 import contextlib
@@ -14,10 +14,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextlib.contextmanager
 def signals(*, stop: Callable[[], object], abort: Callable[[], object]) -> Iterator[None]:
-    """As long as the block, the first SIGTERM or SIGINT calls `stop`, the second `abort`.
+    """During the block, call `stop` at the first SIGTERM or SIGINT, and `abort` at the second.
 
-    The handlers that were set before are set again afterwards. In any other thread than the main
-    one, signals are left alone.
+    The previous handlers are restored afterwards. Outside the main thread, signals are left alone.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -30,10 +29,10 @@ def signals(*, stop: Callable[[], object], abort: Callable[[], object]) -> Itera
         answered += 1
         name = signal.Signals(number).name
         if answered == 1:
-            logger.info("%s: finishing what runs; a second signal ends at once", name)
+            logger.info("%s: finishing running handlers; a second signal ends at once", name)
             stop()
         else:
-            logger.warning("%s again: leaving at once; what runs is delivered again", name)
+            logger.warning("%s again: ending at once; unacked messages are redelivered", name)
             abort()
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -51,7 +50,5 @@ def signals(*, stop: Callable[[], object], abort: Callable[[], object]) -> Itera
 def _listen(loop: asyncio.AbstractEventLoop, number: int, answer: Callable[[int], None]) -> None:
     try:
         loop.add_signal_handler(number, answer, number)
-    except (
-        NotImplementedError
-    ):  # Windows: the handler may interrupt anything, so it only tells the loop
+    except NotImplementedError:  # Windows: a signal interrupts anything, so only notify the loop
         signal.signal(number, lambda number, _: loop.call_soon_threadsafe(answer, number))

@@ -1,4 +1,4 @@
-"""Subscribing on an event loop: a queue, a coroutine function, and what happens when it fails."""
+"""Subscribe on an event loop: a queue, an async handler, and what happens when it fails."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +21,7 @@ from redrive.pubsub.work import ConsumeOptions
 
 
 class AsyncSubscriber(SubscriberBase):
-    """Consumes a queue with an async handler; retries what fails, and sets aside what keeps
+    """A queue with an async handler; failed messages are retried, and set aside if they keep
     failing.
 
         subscriber = AsyncSubscriber("amqp://localhost/", "ucenter@user", ["user.*"])
@@ -31,16 +31,16 @@ class AsyncSubscriber(SubscriberBase):
 
         await subscriber.run()
 
-    `async with subscriber:` runs it as long as the block, beside something else: in a web
-    framework's lifespan, for instance. The block begins when the queue is there and consumed, or
-    not at all.
+    `async with subscriber:` runs it for the duration of the block, next to other code: in a web
+    framework's lifespan, for instance. The block is only entered once the queue exists and is being
+    consumed.
 
-    A handler that returns has handled the message; one that raises has failed, and the message
-    comes back after the policy's delay. A message is handled at least once: where a worker or the
-    connection dies before its ack, it is delivered again. So it is where the task that runs its
-    handler is cancelled.
+    A handler that returns has handled the message. If it raises, it has failed, and the message
+    comes back after the policy's delay. A message is handled at least once: if a worker or the
+    connection dies before the ack, or if the task that runs the handler is cancelled, the message
+    is delivered again.
 
-    It belongs to the event loop that it is started in.
+    A subscriber belongs to the event loop that it is started in.
     """
 
     _handlers_are_async: ClassVar[Literal[True]] = True
@@ -58,31 +58,32 @@ class AsyncSubscriber(SubscriberBase):
 
     @property
     def access(self) -> Connector:
-        """The broker, and who logs in there.
+        """The broker and the login for it.
 
         Raises:
-            ConfigurationError: it has no broker yet.
+            ConfigurationError: the subscriber has no broker yet.
         """
         if self._connector is None:
             raise self._no_broker_yet()
         return self._connector
 
     async def declare(self) -> None:
-        """Declares exchanges, queues and bindings now; a second time changes nothing.
+        """Declare exchanges, queues and bindings now. Calling it again changes nothing.
 
         Raises:
-            TopologyMismatch: an object is there with other arguments.
-            PermissionDenied: the user may not.
+            TopologyMismatch: an object exists with other arguments.
+            PermissionDenied: the user lacks a permission.
             BrokerUnavailable: no broker answered.
             ConfigurationError: the broker is too old.
         """
         await declare(self.access, self.subscription)
 
     async def start(self) -> None:
-        """Begins to consume, in tasks of its own, and returns.
+        """Start consuming in background tasks, and return.
 
         Raises:
-            ConfigurationError: there is no handler, or it runs already, or has no broker.
+            ConfigurationError: there is no handler, the subscriber is already running, or it has no
+                broker.
         """
         self._begin(None, surrounded(self._options, [self]))
 
@@ -92,7 +93,7 @@ class AsyncSubscriber(SubscriberBase):
         options: ConsumeOptions,
         publishing: PublishingConnection | None = None,
     ) -> None:
-        """Begins to consume, on connections that it shares with others, or None for its own."""
+        """Start consuming on shared connections, or on its own if they are None."""
         self._check_may_start(self.stopped())
         self._processing = TaskEngine(
             self.subscription,
@@ -107,11 +108,11 @@ class AsyncSubscriber(SubscriberBase):
         self._processing.start()
 
     async def run(self) -> None:
-        """Consumes until `stop`, SIGTERM or SIGINT: then stops taking, finishes what runs, acks,
-        leaves. A second signal leaves at once.
+        """Consume until `stop`, SIGTERM or SIGINT, then stop taking messages, finish what is
+        running, ack and return. A second signal stops at once.
 
-        Where it is cancelled, it leaves in the same order before it raises; cancelled again, at
-        once.
+        If this is cancelled, it shuts down in the same way before it raises; cancelled again, it
+        stops at once.
 
         Raises:
             TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`,
@@ -120,32 +121,33 @@ class AsyncSubscriber(SubscriberBase):
         await run(self)
 
     def stop(self) -> None:
-        """Stops taking messages, and lets `run` return once what runs has finished. From any
-        thread, and from a handler."""
+        """Stop taking messages; `run` returns once running handlers have finished. Can be called
+        from any thread, and from a handler."""
         if self._processing is not None:
             self._processing.stop()
 
     def abort(self) -> None:
-        """Drops the connection at once. What runs is cancelled, and delivered again."""
+        """Drop the connection at once. Running handlers are cancelled, and their messages
+        redelivered."""
         if self._processing is not None:
             self._processing.abort()
 
     @property
     def ready(self) -> bool:
-        """Whether it is connected and consumes."""
+        """Whether it is connected and consuming."""
         return self._processing is not None and self._processing.consuming
 
     def stopped(self) -> bool:
-        """Whether it does not run."""
+        """Return whether it is not running."""
         return self._processing is None or self._processing.finished.is_set()
 
     async def _wait_until_known(self) -> None:
-        """Waits until it consumes, or it is clear that it will not."""
+        """Wait until it consumes, or it is clear that it will not."""
         if self._processing is not None:
             await self._processing.known.wait()
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Waits until it has stopped; False where that takes more than `timeout` seconds.
+        """Wait until it has stopped; return False if that takes more than `timeout` seconds.
 
         Raises:
             RedriveError: why it could not run.
@@ -165,7 +167,7 @@ class AsyncSubscriber(SubscriberBase):
     async def __aenter__(self) -> Self:
         await self.start()
         try:
-            # From here on its queue is there: what is published in the block finds it.
+            # From here on its queue exists: what is published in the block reaches it.
             await self._wait_until_known()
         except asyncio.CancelledError:
             self.stop()
@@ -191,8 +193,8 @@ class AsyncSubscriber(SubscriberBase):
 
 
 async def run(*subscribers: AsyncSubscriber) -> None:
-    """Runs several subscribers in one event loop until SIGTERM or SIGINT, or until one of them
-    stops or fails.
+    """Run several subscribers in one event loop until SIGTERM or SIGINT, or until one of them stops
+    or fails.
 
     Raises:
         RedriveError: why one of them could not run; the others were stopped.
@@ -208,7 +210,7 @@ async def run(*subscribers: AsyncSubscriber) -> None:
 async def run_started(
     subscribers: Sequence[AsyncSubscriber], start: Callable[[], Awaitable[object]]
 ) -> None:
-    """Runs subscribers, which `start` has begin, as `run`."""
+    """Run subscribers, which `start` starts, in the same way as `run`."""
     if not subscribers:
         raise ConfigurationError("there is no subscriber to run", "Give at least one.")
 
@@ -235,7 +237,7 @@ async def run_started(
             except asyncio.CancelledError:
                 if not left_at_the_start:
                     raise
-            if left_at_the_start:  # also where a lifespan has swallowed the cancellation
+            if left_at_the_start:  # also if a lifespan has swallowed the cancellation
                 return
             waiting = [asyncio.ensure_future(_finished(subscriber)) for subscriber in subscribers]
             try:
@@ -256,8 +258,7 @@ async def _finished(subscriber: AsyncSubscriber) -> None:
 
 
 async def ended(*subscribers: AsyncSubscriber) -> None:
-    """Waits until all of them have left, as they were asked to; where this is cancelled, they leave
-    at once."""
+    """Wait until all of them have stopped as requested; if this is cancelled, abort them."""
     try:
         for subscriber in subscribers:
             await _finished(subscriber)

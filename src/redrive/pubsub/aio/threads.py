@@ -1,4 +1,4 @@
-"""What can't be awaited, on a thread of its own."""
+"""Run blocking calls on a thread."""
 
 import asyncio
 import contextlib
@@ -13,23 +13,24 @@ P = TypeVar("P")
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop that runs."""
+    """Return the running event loop; raises ConfigurationError if there is none."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError as error:
         raise ConfigurationError(
-            "no event loop of asyncio runs here, and redrive's async classes need one",
-            "Use them in a coroutine that asyncio runs (asyncio.run); under trio, run the blocking "
-            "ones on a thread.",
+            "no asyncio event loop is running here, and redrive's async classes need one",
+            "Use them in a coroutine that asyncio runs (asyncio.run); under trio, use the blocking "
+            "classes on a thread.",
         ) from error
 
 
 async def on_thread(function: Callable[[], T], name: str = "redrive") -> T:
-    """What `function` returns or raises. Where this is cancelled the thread goes on by itself, and
-    nobody waits for it.
+    """Run `function` on a thread and return its result or raise its exception.
 
-    Not on the loop's own pool: that may be full of the application's work, and keeps a process from
-    ending.
+    If this is cancelled, the thread keeps running and nobody waits for it.
+
+    It does not use the loop's own pool, which may be full of the application's work and would keep
+    the process from exiting.
     """
     loop = running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -45,7 +46,7 @@ async def on_thread(function: Callable[[], T], name: str = "redrive") -> T:
     def run() -> None:
         try:
             result = function()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller
+        except BaseException as error:  # noqa: BLE001 - any exception belongs to the caller
             tell(lambda error=error: future.set_exception(error))  # type: ignore[misc]
         else:
             tell(lambda: future.set_result(result))
@@ -55,8 +56,8 @@ async def on_thread(function: Callable[[], T], name: str = "redrive") -> T:
 
 
 async def ended(running: asyncio.Future[T], cancelled: Callable[[], object] = lambda: None) -> T:
-    """What it returns. Where this is cancelled, it raises only once that has ended: messages are
-    held until then."""
+    """Return the result of `running`. If this is cancelled, raise only once `running` has ended,
+    because messages are held until then."""
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -68,7 +69,7 @@ async def ended(running: asyncio.Future[T], cancelled: Callable[[], object] = la
 
 
 async def to_its_end(function: Callable[[], T]) -> T:
-    """What `function` returns or raises, on a thread; where this is cancelled, once that has
+    """Run `function` on a thread and return its result; if cancelled, raise only once it has
     ended."""
     return await ended(asyncio.ensure_future(on_thread(function)))
 
@@ -78,8 +79,8 @@ async def run_out(
     on_progress: Callable[[P], object] | None,
     cancel: "Event | None",
 ) -> T:
-    """What a run on a thread returns, which is stopped where this is cancelled, and then waited
-    for."""
+    """Run a job on a thread and return its result. If this is cancelled, stop the job and wait for
+    it."""
     stop = EitherOf(cancel)
     tell = on_loop(on_progress) or (lambda _: None)
     return await ended(
@@ -88,7 +89,7 @@ async def run_out(
 
 
 def on_loop(function: Callable[[P], object] | None) -> Callable[[P], None] | None:
-    """A function that a thread may call, and which is called on the event loop."""
+    """Wrap a function so that a thread can call it, but it runs on the event loop."""
     if function is None:
         return None
     loop, called = running_loop(), function
@@ -100,23 +101,23 @@ def on_loop(function: Callable[[P], object] | None) -> Callable[[P], None] | Non
 
 
 class Event(Protocol):
-    """An event that somebody sets."""
+    """An event that can be checked."""
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Return whether the event is set."""
 
 
 class EitherOf:
-    """Set where the caller's event is, or our own."""
+    """An event that is set if the caller's event is set, or its own."""
 
     def __init__(self, theirs: Event | None) -> None:
         self._theirs = theirs
         self._own = threading.Event()
 
     def set(self) -> None:
-        """Sets our own."""
+        """Set its own event."""
         self._own.set()
 
     def is_set(self) -> bool:
-        """Whether one of them is."""
+        """Return whether either event is set."""
         return self._own.is_set() or (self._theirs is not None and self._theirs.is_set())

@@ -1,14 +1,14 @@
-"""aiormq's connection, with channels and messages past its own codec. aiormq is the client that
-aio-pika is made of.
+"""Extend aiormq's connection with channels and messages that bypass its codec. aiormq is the client
+underneath aio-pika.
 
-aiormq does the handshake, heartbeats, and the goodbye. Channels, messages, their acks and confirms
-are read and written by us: its codec changes header values (a double becomes a float) and raises at
-texts that are not UTF-8, and it takes a task, a future and a look at the socket's buffer for each
-message.
+aiormq does the handshake, heartbeats, and the closing of the connection. Channels, messages, acks
+and confirms are read and written here, because aiormq's codec changes header values (a double
+becomes a float) and raises on text that is not UTF-8, and it spends a task, a future and a check of
+the socket's buffer on each message.
 
-The hook is a parameter of aiormq's, `transport_factory`: it is given a stream that we have read
-before. What goes on behind it, so that aiormq knows neither of a channel nor of a lost socket, a
-test holds a new aiormq to. No class of aiormq's is changed.
+The hook is aiormq's parameter `transport_factory`: it is given a stream whose data passes through
+this module first. Behind it, aiormq knows nothing of channels or of a lost socket; a test checks
+this against new aiormq releases. No class of aiormq is changed.
 
 Source: aiormq 6.9.0 to 7.2.4.
 """
@@ -52,7 +52,7 @@ check_hooks(
 _METHOD_ID = struct.Struct(">HH")
 _UINT16 = struct.Struct(">H")
 _GOODBYE = b"\0\xc8\0\0\0\0\0"
-"""200, no text, and no method that is to blame."""
+"""Reply code 200, no text, and no failing method."""
 _QOS = struct.Struct(">IHB")
 _CONNECTION, _CHANNEL, _BASIC, _CONFIRM = 10, 20, 60, 85
 _CONNECTION_CLOSE, _CONNECTION_CLOSE_OK, _BLOCKED, _UNBLOCKED = (
@@ -64,11 +64,11 @@ _KINDS = (b"\1", b"\2", b"\3", b"\x08")
 _HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
 _HEARTBEAT_EVERY = 1.0
 _AFTERMATH = 0.01
-"""Seconds after which the tasks that aiormq begins at its end have ended, too."""
+"""Seconds after which the tasks that aiormq starts on closing have ended."""
 
 
 class ClosedByBroker(Exception):
-    """The broker closed the connection."""
+    """Raised when the broker closed the connection."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(code, text)
@@ -77,7 +77,7 @@ class ClosedByBroker(Exception):
 
 
 class _Stream(asyncio.StreamReaderProtocol):
-    """What arrives goes to `received`, and only what that passes on to aiormq."""
+    """A stream that passes received data to `received`; aiormq only gets what that passes on."""
 
     def __init__(
         self,
@@ -93,20 +93,20 @@ class _Stream(asyncio.StreamReaderProtocol):
         self._received(data)
 
     def eof_received(self) -> bool:
-        return False  # no half of a connection: it is lost
+        return False  # half-open connections are not supported: it is lost
 
     def pass_on(self, data: bytes) -> None:
-        """Lets aiormq read this."""
+        """Let aiormq read this data."""
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # aiormq warns of an error that its reader meets, and we do that: where we have told it of a
-        # goodbye, it gets no error.
+        # aiormq logs a warning about an error that its reader meets, and so do we. If we have made
+        # aiormq believe that the connection was closed regularly, it gets no error.
         super().connection_lost(None if self._lost(exc) else exc)
 
 
 class _Socket(TransportFactory):
-    """Gives aiormq a stream that is open already."""
+    """A transport factory that gives aiormq a stream that is already open."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader_and_writer = reader, writer
@@ -118,11 +118,11 @@ class _Socket(TransportFactory):
 
 
 class _VirtualHost(str):
-    """A name that pamqp takes, which refuses one of more than 127 characters. The broker takes 255
-    bytes.
+    """A virtual host name that pamqp accepts: pamqp rejects more than 127 characters, while the
+    broker accepts 255 bytes.
 
-    Source: AMQP 0-9-1 has a limit of 127 for a `path`, and RabbitMQ none of its own; pamqp 3.3.0
-    and 4.0.1.
+    Source: AMQP 0-9-1 limits a `path` to 127, and RabbitMQ has no limit of its own; pamqp 3.3.0 and
+    4.0.1.
     """
 
     __slots__ = ()
@@ -132,11 +132,11 @@ class _VirtualHost(str):
 
 
 class WireConnection:
-    """An aiormq connection that gives and takes messages as bytes."""
+    """An aiormq connection that sends and receives messages as bytes."""
 
     def __init__(self, lost: Callable[[BaseException | None], None]) -> None:
         self.login: Login | None = None
-        """What it was opened with."""
+        """The login that the connection was opened with."""
         self._on_lost = lost
         self._reader = FrameReader(self._on_other_frame)
         self._channels: dict[int, _Channel] = {}
@@ -167,7 +167,7 @@ class WireConnection:
         heartbeat: int | None,
         client_properties: Mapping[str, FieldValue],
     ) -> None:
-        """Connects; where that fails, or is cancelled, nothing of it stays."""
+        """Connect. If that fails or is cancelled, clean up completely."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         stream = self._stream = _Stream(reader, self._on_data, self._on_connection_lost)
@@ -179,8 +179,8 @@ class WireConnection:
         transport, _ = await loop.create_connection(lambda: stream, host, port, **secured)  # type: ignore[call-overload]
         self._transport = transport
         try:
-            # aiormq reads user, password, mechanism and heartbeat from the URL, and nothing else:
-            # the socket is there.
+            # aiormq takes only user, password, mechanism and heartbeat from the URL: the socket is
+            # already open.
             login = f"{quote(username, safe='')}:{quote(password, safe='')}"
             url = f"amqp://{login}@{Endpoint(host, port)}/?auth={auth_mechanism}"
             if heartbeat is not None:
@@ -194,7 +194,7 @@ class WireConnection:
             self._connection.vhost = _VirtualHost(virtual_host)
             await self._connection.connect()
         except InvalidFrameError as error:
-            # aiormq does not take a refusal for an answer to the last question.
+            # aiormq does not accept a refusal as the reply to its last request.
             # Source: aiormq 7.2.4, Connection._rpc.
             transport.abort()
             if self._reason is not None:
@@ -202,7 +202,7 @@ class WireConnection:
             raise
         except Exception as error:
             transport.abort()
-            if isinstance(self._reason, BadFrame):  # aiormq sees but the end that it led to
+            if isinstance(self._reason, BadFrame):  # aiormq only sees the end that this led to
                 raise self._reason from error
             raise
         except BaseException:
@@ -211,8 +211,7 @@ class WireConnection:
         self._opened = True
 
     async def close(self) -> None:
-        """Takes leave of the broker, which may take its time for two seconds, and closes the
-        socket."""
+        """Close the connection, giving the broker two seconds to reply, then close the socket."""
         if self._connection is not None and self.is_open:
             self._closing = True
             for number in list(self._channels):
@@ -222,7 +221,7 @@ class WireConnection:
         self.drop()
 
     def drop(self) -> None:
-        """Drops the socket without a word, as a crash would."""
+        """Drop the socket without closing the connection, as a crash would."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -237,13 +236,13 @@ class WireConnection:
 
     @property
     def frame_max(self) -> int:
-        """The negotiated largest frame, in bytes; 0 for no limit."""
+        """The negotiated maximum frame size in bytes; 0 for no limit."""
         assert self._connection is not None
         return int(self._connection.connection_tune.frame_max or 0)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is."""
+        """Whether the connection is open."""
         return (
             self._opened
             and not self._closing
@@ -254,16 +253,16 @@ class WireConnection:
 
     @property
     def said_nothing(self) -> bool:
-        """Whether there was a connection, and not a byte has come over it."""
+        """Whether a connection was made but not a single byte was received on it."""
         return self._transport is not None and self._speaks_amqp is None
 
     def write(self, data: bytes) -> None:
-        """Sends whole frames. On a connection that is closing they are dropped."""
+        """Send whole frames. They are dropped if the connection is closing."""
         if data and self.is_open and self._transport is not None:
             self._transport.write(data)
 
     def open_channel(self, events: ChannelEvents, opened: Callable[[Channel], None]) -> None:
-        """Opens a channel; its messages and confirms go to `events`."""
+        """Open a channel; its messages and confirms go to `events`."""
         self._last_channel += 1
         channel = _Channel(self, self._last_channel, events)
         self._channels[channel.number] = channel
@@ -272,12 +271,12 @@ class WireConnection:
         channel.ask((_CHANNEL, 10), b"\0", lambda: opened(channel))
 
     def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
-        """Has `blocked` called with the broker's reason when it takes no messages for now, and
-        `unblocked` when it does again."""
+        """Call `blocked` with the broker's reason when it stops accepting messages, and `unblocked`
+        when it accepts them again."""
         self._blocked.append(logged_block(blocked, unblocked))
 
     def update_login(self, password: str) -> None:
-        """Has the broker check the user's rights by another password from now on."""
+        """Give the broker a new password to check the user's permissions with from now on."""
         if self._connection is not None and self.is_open:
             update = asyncio.ensure_future(
                 self._connection.update_secret(password, reason="it expires")
@@ -288,39 +287,39 @@ class WireConnection:
     def _updated(self, update: asyncio.Future[Any]) -> None:
         self._updates.discard(update)
         if not update.cancelled() and update.exception() is not None:
-            # where the broker refuses it, it closes the connection, which then comes back
-            logger.debug("the broker did not answer to a new secret", exc_info=update.exception())
+            # if the broker refuses it, it closes the connection, which is then reopened
+            logger.debug("the broker did not accept a new secret", exc_info=update.exception())
 
     def forget(self, channel: int) -> None:
-        """A channel is closed."""
+        """Remove a closed channel."""
         self._channels.pop(channel, None)
         self.hear_no_more(channel)
 
     def hear_no_more(self, channel: int) -> None:
-        """Messages and confirms of a channel that still come are dropped."""
+        """Drop messages and confirms that still arrive on a channel."""
         self._reader.unwatch(channel)
 
     def _on_data(self, data: bytes) -> None:
         if self._speaks_amqp is None:
             self._speaks_amqp = data[:1] in _KINDS
         if not self._speaks_amqp:
-            self._pass_on(data)  # aiormq knows what to say of it
+            self._pass_on(data)  # aiormq knows how to report it
             return
         try:
             taken = self._reader.feed(data)
         except BadFrame as error:
             self._end(error)
         except Exception as error:
-            # a defect of ours: the connection starts over, and with it all that was under way
-            logger.exception("what arrived could not be taken in")
+            # a bug in redrive: start over with a new connection, dropping all that was under way
+            logger.exception("received data could not be processed")
             self._end(error)
         else:
             if taken:
                 self._show_life()
 
     def _show_life(self) -> None:
-        """aiormq ends a connection on which it sees nothing, and a broker that sends messages sends
-        no heartbeats."""
+        """Pass a heartbeat to aiormq: it closes a connection on which it sees no data, and a broker
+        that sends messages sends no heartbeats."""
         now = asyncio.get_running_loop().time()
         if now - self._told_at > _HEARTBEAT_EVERY:
             self._told_at = now
@@ -364,18 +363,20 @@ class WireConnection:
             self._transport.close()
 
     def _on_connection_lost(self, error: Exception | None) -> bool:
-        """Whether it was open: what happens before is aiormq's to tell."""
+        """Handle the loss; return whether the connection was open, since earlier failures are
+        reported by aiormq."""
         self._lost = True
         self._channels.clear()
         if self._opened:
-            # As if the broker had taken leave: aiormq ends without a warning, since we give one.
+            # As if the broker had closed the connection regularly: aiormq ends without a warning,
+            # as redrive logs one.
             self._pass_on(method_frame(0, *_CONNECTION_CLOSE_OK))
             self._on_lost(self._reason or error)
         return self._opened
 
 
 class _Channel:
-    """A channel on a wire."""
+    """A channel of a WireConnection."""
 
     def __init__(self, connection: WireConnection, number: int, events: ChannelEvents) -> None:
         self.number = number
@@ -387,15 +388,15 @@ class _Channel:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is."""
+        """Whether the channel is open."""
         return not self._is_closed and self._connection.is_open
 
     def confirm(self, done: Done) -> None:
-        """Has publishes confirmed."""
+        """Enable publisher confirms."""
         self.ask((_CONFIRM, 10), b"\0", done)
 
     def limit(self, prefetch: int, done: Done | None = None) -> None:
-        """How many unsettled deliveries consumers that are begun from now on may have; 0 for any
+        """Set how many unsettled deliveries each consumer started from now on may have; 0 for any
         number."""
         self.ask((_BASIC, 10), _QOS.pack(0, prefetch, 0), done)
 
@@ -409,7 +410,7 @@ class _Channel:
         timeout: int | None = None,
         hung: int | None = None,
     ) -> str:
-        """Begins to consume; returns the consumer's tag."""
+        """Start consuming and return the consumer tag."""
         self._consumers += 1
         tag = f"redrive-{self.number}-{self._consumers}"
         given = {
@@ -432,11 +433,11 @@ class _Channel:
         return tag
 
     def cancel(self, tag: str, done: Done) -> None:
-        """Ends a consumer."""
+        """End a consumer."""
         self.ask(_CANCEL, short_bytes(tag) + b"\0", done)
 
     def close(self, done: Done) -> None:
-        """Ends the channel; what is unsettled on it goes back to its queue."""
+        """Close the channel; unsettled messages return to their queue."""
 
         def closed() -> None:
             self._is_closed = True
@@ -447,7 +448,7 @@ class _Channel:
         self.ask(_CHANNEL_CLOSE, _GOODBYE, closed)
 
     def ask(self, method: tuple[int, int], arguments: bytes, done: Done | None) -> None:
-        """Sends a method once all before it are answered; `done` is called once it is, too.
+        """Send a method once all previous ones are answered, and call `done` when this one is.
 
         RabbitMQ 4.3 does not answer a `basic.consume` that is cancelled at once. Source: measured
         on 4.3.6.
@@ -458,7 +459,7 @@ class _Channel:
                 self._connection.write(self._asked[0][0])
 
     def received(self, method: tuple[int, int], data: bytes) -> None:
-        """A method of the broker's, none of a message."""
+        """Handle a method from the broker that does not belong to a message."""
         if method == _CHANNEL_CLOSE:
             self._is_closed = True
             self._connection.write(method_frame(self.number, *_CHANNEL_CLOSE_OK))

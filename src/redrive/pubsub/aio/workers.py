@@ -1,4 +1,4 @@
-"""Tasks that run handlers, so many at a time."""
+"""Tasks that run handlers concurrently, up to a limit."""
 
 import asyncio
 import logging
@@ -12,26 +12,26 @@ logger = logging.getLogger("redrive")
 
 
 class StepTimes(Protocol):
-    """An item, as far as it is noted how long it keeps the event loop from running others."""
+    """An item that records how long it blocks the event loop."""
 
     held: float
-    """Seconds for which it has."""
+    """Seconds for which it has blocked the loop so far."""
     step_began: float
-    """When it has begun to do so now, by the monotonic clock."""
+    """When its current step began, by the monotonic clock."""
 
 
 Item = TypeVar("Item", bound=StepTimes)
 Result = TypeVar("Result")
 
 _IN_A_ROW = 32
-"""Jobs that a task does before it lets others have the event loop, where none of them waits for
+"""How many jobs a task does before it yields to the event loop, if none of them waits for
 anything."""
 
 _A_MOMENT = 0.1
 
 
 class TimedCoroutine(Generic[Result]):
-    """A coroutine to be awaited, which adds up how long its steps keep the event loop."""
+    """An awaitable around a coroutine that adds up how long its steps block the event loop."""
 
     __slots__ = ("_coroutine", "_item")
 
@@ -40,7 +40,7 @@ class TimedCoroutine(Generic[Result]):
         self._item = item
 
     def __await__(self) -> Generator[object, None, Result]:
-        timed = self._coroutine  # where `_stack_of` finds it
+        timed = self._coroutine  # `_stack_of` finds it under this name
         resume: Callable[..., object] = timed.send
         given: object = None
         while True:
@@ -54,12 +54,12 @@ class TimedCoroutine(Generic[Result]):
                 self._item.held += time.monotonic() - self._item.step_began
             try:
                 resume, given = timed.send, (yield awaited)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is the coroutine's
+            except BaseException as error:  # noqa: BLE001 - any exception is the coroutine's
                 resume, given = timed.throw, error
 
 
 class _Worker(Generic[Item]):
-    """A task, its item, and whether it was given up on."""
+    """A task, its current item, and whether it was abandoned."""
 
     __slots__ = ("abandoned", "discounted", "held", "item", "started_at", "task")
 
@@ -70,27 +70,27 @@ class _Worker(Generic[Item]):
         self.begin()
 
     def begin(self) -> None:
-        """Begin an item."""
+        """Start the clock for an item."""
         self.started_at = time.monotonic()
         self.discounted = 0.0
-        """Seconds of its time in which others have kept the event loop."""
+        """Seconds during which others have blocked the event loop."""
         self.held = 0.0
-        """What its item had held of the loop when that was looked at last."""
+        """How long its item had blocked the loop at the last check."""
 
     def discount(self, since: float, now: float) -> None:
-        """Take the time since then, in which the loop did not run, off this one's: all but what its
-        own item has held."""
+        """Deduct the time since `since`, when the loop did not run, except for what its own item
+        blocked."""
         if self.item is not None:
             own, self.held = self.item.held - self.held, self.item.held
             self.discounted += max(0.0, now - max(since, self.started_at) - own)
 
     def runs_longer_than(self, seconds: float, now: float) -> bool:
-        """Whether its item does, the time of others left out."""
+        """Return whether its item has run for longer, not counting time blocked by others."""
         return self.item is not None and now - self.started_at - self.discounted > seconds
 
 
 class Workers(Generic[Item]):
-    """Runs items on `count` tasks, in the order in which they come."""
+    """A pool of `count` tasks that run items in order of arrival."""
 
     def __init__(
         self,
@@ -115,18 +115,18 @@ class Workers(Generic[Item]):
             self._start_one()
 
     def put(self, item: Item) -> None:
-        """Has an item done as soon as a task is free."""
+        """Run an item as soon as a task is free."""
         self._items.put_nowait(item)
 
     def drop_waiting(self) -> list[Item]:
-        """Takes back the items that no task has begun."""
+        """Take back the items that no task has started."""
         return [self._items.get_nowait() for _ in range(self._items.qsize())]
 
     def abandon_overdue(self, seconds: float, every: float) -> list[tuple[Item, str]]:
-        """Abandons items that run for longer than `seconds`: cancels their tasks, and puts new
-        ones in their place.
+        """Abandon items that have run for longer than `seconds`: cancel their tasks and start new
+        ones.
 
-        Time in which the event loop did not run counts for none but the item that has kept it.
+        Time during which the event loop was blocked only counts for the item that blocked it.
         """
         overdue: list[tuple[Item, str]] = []
         now = time.monotonic()
@@ -144,7 +144,7 @@ class Workers(Generic[Item]):
         return overdue
 
     def stop(self) -> None:
-        """Ends every task, and what still runs in it."""
+        """Cancel all tasks, including running handlers."""
         self._stopped = True
         for worker in self._workers:
             if worker.task is not None:
@@ -178,7 +178,7 @@ class Workers(Generic[Item]):
     def _finished(self, worker: _Worker[Item], seconds: float) -> None:
         if worker.abandoned:
             logger.warning(
-                "a handler that was given up on returned after %.1f s; its result is dropped",
+                "an abandoned handler returned after %.1f s; its result is dropped",
                 seconds,
             )
         elif seconds > self._most_seconds:
@@ -186,8 +186,8 @@ class Workers(Generic[Item]):
             self._longest(seconds)
 
     def _left(self, worker: _Worker[Item]) -> None:
-        """A task has ended. Where it was cancelled from outside, another takes its place, unless
-        all that runs in the loop ends now."""
+        """Handle the end of a task. If it was cancelled from outside, start another one, unless
+        everything in the loop is ending now."""
         if worker.abandoned:
             self._ended_late()
         if worker in self._workers:
@@ -196,8 +196,8 @@ class Workers(Generic[Item]):
 
 
 def _stack_of(task: asyncio.Task[None] | None) -> str:
-    """Where a task is suspended, the innermost frame last. A task itself only knows its
-    outermost."""
+    """Return where a task is suspended, innermost frame last. The task itself only knows its
+    outermost frame."""
     frames: list[tuple[FrameType, int]] = []
     waiting: object = task.get_coro() if task is not None else None
     while waiting:

@@ -1,4 +1,4 @@
-"""A service's subscribers and its publisher, on threads."""
+"""A blocking service: its subscribers and its publisher, on threads."""
 
 import contextlib
 import threading
@@ -17,7 +17,7 @@ from redrive.pubsub.shared_link import SharedLink
 
 
 class Router(RouterBase[Subscriber]):
-    """Subscribers that go together, apart from a broker: an app includes them.
+    """Subscribers grouped without a broker, for an app to include.
 
     router = Router()
 
@@ -42,11 +42,11 @@ class App(AppBase[Subscriber, Publisher]):
 
         app.run()
 
-    The subscribers share one connection, each with channels of its own, and a channel that breaks
-    hurts its subscriber alone; an ordered one has a connection of its own. The publisher has
-    another, since the broker holds publishers back by connection.
+    The subscribers share one connection, each with its own channels, so that a broken channel
+    affects only its subscriber. An ordered subscriber has a connection of its own. The publisher
+    uses another connection, because the broker throttles publishers per connection.
 
-    `with app:` runs it as long as the block, beside something else.
+    `with app:` runs it for the duration of the block, next to other code.
     """
 
     _handlers_are_async: ClassVar[Literal[False]] = False
@@ -55,7 +55,7 @@ class App(AppBase[Subscriber, Publisher]):
     _running: "_Running | None" = None
 
     def declare(self) -> None:
-        """Declares what all of its subscribers need; a second time changes nothing.
+        """Declare everything that the subscribers need. Calling it again changes nothing.
 
         Raises:
             TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as
@@ -65,18 +65,18 @@ class App(AppBase[Subscriber, Publisher]):
             subscriber.declare()
 
     def start(self, only: Sequence[str] | None = None) -> None:
-        """Enters the lifespans, and returns once its queues are there and consumed. Where one can't
-        be, none is, and the lifespans have ended again.
+        """Enter the lifespans and return once all queues exist and are being consumed.
+
+        If one of them fails, nothing is consumed and the lifespans are exited again.
 
         Args:
-            only: the queues of the subscribers that are to run; None for all of them.
+            only: queues of the subscribers to run; None for all of them.
 
         Raises:
-            ConfigurationError: it runs already, has no URL, a subscriber no handler, or a lifespan
-                raised.
-            TopologyMismatch, PermissionDenied, BrokerUnavailable: as
-                `Subscriber.declare`; a broker that does not answer is waited for as long as
-                their patience has it.
+            ConfigurationError: the app is already running or has no URL, a subscriber has no
+                handler, or a lifespan raised.
+            TopologyMismatch, PermissionDenied, BrokerUnavailable: as `Subscriber.declare`; if the
+                broker does not answer, the app waits as long as the subscribers' patience allows.
         """
         self._begin(only)
         running = cast("_Running", self._running)
@@ -91,14 +91,14 @@ class App(AppBase[Subscriber, Publisher]):
             raise
 
     def _begin(self, only: Sequence[str] | None) -> None:
-        """Enters the lifespans, and begins to consume."""
+        """Enter the lifespans and start consuming."""
         with self._starting:
             self._enter(only)()
 
     def _enter(self, only: Sequence[str] | None) -> Callable[[], None]:
-        """Enters the lifespans, which may take long; returns what begins to consume."""
+        """Enter the lifespans, which may take long, and return a function that starts consuming."""
         if self._running is not None:
-            raise ConfigurationError("the app runs already", "Close it first.")
+            raise ConfigurationError("the app is already running", "Close it first.")
         run = self._run_of(only)
         running = _Running()
 
@@ -119,16 +119,17 @@ class App(AppBase[Subscriber, Publisher]):
         return begin
 
     def run(self, only: Sequence[str] | None = None) -> None:
-        """Runs until `stop`, SIGTERM or SIGINT, or until a subscriber fails: then all stop taking
-        messages, at the same time, finish what runs, ack, and the lifespans end. A second signal
-        leaves at once.
+        """Run until `stop`, SIGTERM or SIGINT, or until a subscriber fails.
+
+        Then all subscribers stop taking messages at the same time, finish and ack what is running,
+        and the lifespans are exited. A second signal stops at once.
 
         Args:
-            only: the queues of the subscribers that are to run; None for all of them.
+            only: queues of the subscribers to run; None for all of them.
 
         Raises:
             TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as
-                `Subscriber.run`; as `start`.
+                `Subscriber.run` and `start`.
         """
         subscribers = [one for one, _ in self._run_of(only).subscribers]
         check_some(subscribers)
@@ -140,15 +141,18 @@ class App(AppBase[Subscriber, Publisher]):
             self.close()
 
     def stop(self) -> None:
-        """Has all subscribers stop taking messages, and lets `run` return once what runs has
-        finished. From any thread, a handler's included."""
+        """Make all subscribers stop taking messages; `run` returns once running handlers have
+        finished.
+
+        Can be called from any thread, including a handler's.
+        """
         running = self._running
         if running is not None:
             for subscriber in running.subscribers:
                 subscriber.stop()
 
     def abort(self) -> None:
-        """Drops the connections at once. What runs is delivered again."""
+        """Drop the connections at once. Messages in running handlers are redelivered."""
         running = self._running
         if running is not None:
             for subscriber in running.subscribers:
@@ -156,13 +160,14 @@ class App(AppBase[Subscriber, Publisher]):
 
     @property
     def ready(self) -> bool:
-        """Whether all of its subscribers are connected and consume."""
+        """Whether all of its subscribers are connected and consuming."""
         running = self._running
         return running is not None and all(one.ready for one in running.subscribers)
 
     def close(self) -> None:
-        """Stops as `stop`, waits until all have stopped, ends the lifespans, and closes the
-        publisher; a second time does nothing.
+        """Stop as `stop` does, wait for it, exit the lifespans and close the publisher.
+
+        Calling it again does nothing.
 
         Raises:
             ConfigurationError: a lifespan raised.
@@ -196,7 +201,7 @@ class App(AppBase[Subscriber, Publisher]):
 
 
 class _Running:
-    """One run of an app, from its start to its end."""
+    """One run of an app, from start to end."""
 
     def __init__(self) -> None:
         self.lifespans = contextlib.ExitStack()
@@ -206,7 +211,7 @@ class _Running:
     def begin(
         self, run: AppRun[Subscriber], connector: Connector, publishing: PublishingConnection
     ) -> None:
-        """Begins to consume."""
+        """Start consuming."""
         for subscriber, _ in run.subscribers:
             subscriber._check_may_start(subscriber.stopped())
         sharing = [one for one, _ in run.sharing]
@@ -226,11 +231,11 @@ class _Running:
             shared.start()
 
     def end(self) -> None:
-        """Waits until all that was told to stop has, and ends the lifespans."""
+        """Wait until everything that was told to stop has stopped, then exit the lifespans."""
         try:
             for subscriber in self.subscribers:
                 while not subscriber.stopped(1.0):
-                    pass  # a signal is heard between two waits
+                    pass  # signal handlers run between two waits
             self._connection_ended.wait(2 * CLOSING_TIME)
         finally:
             self.lifespans.close()
@@ -238,7 +243,7 @@ class _Running:
 
 @contextlib.contextmanager
 def _lifespan(function: Callable[..., object], app: App) -> Iterator[None]:
-    """A lifespan, whose errors are told as such."""
+    """Run a lifespan, converting its errors."""
     context = contextlib.contextmanager(cast("Callable[..., Iterator[object]]", function))(app)
     try:
         context.__enter__()
@@ -246,7 +251,7 @@ def _lifespan(function: Callable[..., object], app: App) -> Iterator[None]:
         raise lifespan_failed(function, "start", error) from error
     try:
         yield
-    finally:  # also where one further in has failed
+    finally:  # also if an inner one has failed
         try:
             context.__exit__(None, None, None)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What pika's exceptions mean, as errors of ours."""
+"""Translate pika's exceptions into redrive's errors."""
 
 import builtins
 import re
@@ -12,12 +12,12 @@ from redrive.pubsub.url import BrokerURL
 
 _LOST = exceptions.StreamLostError.__name__
 _LOST_OVER = re.compile(r"Stream connection lost: (\w+)[(:]")
-"""What pika keeps, often as text alone, of an exception that a socket, or its own reading of what
-came, has raised. Source: pika 1.3.2 and 1.4.4."""
+"""What pika keeps, often only as text, of an exception raised by a socket or while it parsed
+received data. Source: pika 1.3.2 and 1.4.4."""
 
 
 def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
-    """Why a connection could not be opened, or was lost."""
+    """Return the error for a connection that could not be opened, or was lost."""
     causes = list(_causes(error))
     if any(map(_is_unreadable, causes)):
         begins = any(isinstance(cause, exceptions.IncompatibleProtocolError) for cause in causes)
@@ -34,9 +34,9 @@ def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
             case (
                 exceptions.ProbableAuthenticationError() | exceptions.ProbableAccessDeniedError()
             ) if _LOST in str(cause):
-                # pika guesses by how far the opening had come. RabbitMQ says so when it refuses a
-                # login or a virtual host (source: measured on 3.10.8, 4.0.5 and 4.3.6): an end
-                # without a word is a wire that was cut.
+                # pika guesses from how far the opening had come. But RabbitMQ says so when it
+                # refuses a login or a virtual host (source: measured on 3.10.8, 4.0.5 and 4.3.6),
+                # so an end without a reply means that the connection was cut.
                 return broker_errors.of_lost_connection(cause, url)
             case exceptions.ProbableAuthenticationError() | exceptions.AuthenticationError():
                 return broker_errors.of_login(url)
@@ -50,7 +50,7 @@ def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
                 return broker_errors.of_foreign_protocol(url)
             case exceptions.AMQPHeartbeatTimeout():
                 return broker_errors.of_heartbeat(url)
-            # pika's way to end an opening that takes too long
+            # pika's way of ending an opening that takes too long
             case exceptions.ConnectionOpenAborted():
                 return broker_errors.of_silence(url)
     if any(
@@ -61,7 +61,7 @@ def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
 
 
 def is_internal(error: BaseException | None) -> bool:
-    """Whether the broker closed a connection because it failed itself."""
+    """Return whether the broker closed a connection because of an internal error."""
     return (
         isinstance(error, exceptions.ConnectionClosedByBroker)
         and error.reply_code == broker_errors.INTERNAL_ERROR
@@ -69,12 +69,12 @@ def is_internal(error: BaseException | None) -> bool:
 
 
 def of_channel(error: exceptions.ChannelClosedByBroker, what: str) -> RedriveError:
-    """Why the broker closed a channel while `what` was being done: `declare queue 'q'`."""
+    """Return why the broker closed a channel during `what`, for example `declare queue 'q'`."""
     return broker_errors.of_channel(error.reply_code, error.reply_text, what)
 
 
 def _is_unreadable(error: BaseException) -> bool:
-    """Return whether pika could not read what came."""
+    """Return whether pika could not parse the received data."""
     over = _LOST_OVER.search(str(error))
     if over is None or over[1].startswith("SSL"):
         return False
@@ -83,7 +83,8 @@ def _is_unreadable(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those inside it: pika wraps them in its arguments and in `exceptions`."""
+    """Yield an exception and those nested in it: pika wraps them in its arguments and in
+    `exceptions`."""
     yield error
     nested = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), *error.args]
     for inner in nested:

@@ -1,4 +1,4 @@
-"""One connection to a broker, on a thread of its own, that comes back when it is lost."""
+"""A broker connection on its own thread that reconnects when it is lost."""
 
 import contextlib
 import logging
@@ -32,15 +32,15 @@ logger = logging.getLogger("redrive")
 __all__ = ["Connector", "Link", "default_name"]
 
 _BLOCKED_SECONDS = 10.0
-"""Seconds after which a short-lived connection that the broker blocks is given up."""
+"""Seconds after which a short-lived connection that the broker blocks is abandoned."""
 
 
 class Connector(BrokerAccess):
-    """How pika connects to one broker."""
+    """A factory of pika connections to one broker."""
 
     def parameters(self, login: Login | None = None) -> pika.ConnectionParameters:
-        """pika's parameters for the host that answered last, or is next in turn, with this login
-        or one that is asked for. It may block."""
+        """Return pika's parameters for the host that answered last, or the next one in turn, with
+        the given login or a newly requested one. This may block."""
         endpoint = self.endpoint
         parameters = pika.ConnectionParameters(
             host=endpoint.host,
@@ -69,15 +69,15 @@ class Connector(BrokerAccess):
 
     @contextlib.contextmanager
     def blocking(self) -> Iterator[pika.BlockingConnection]:
-        """A short-lived connection for declaring and looking; each host is tried once. What pika
-        raises of a connection in between leaves as an error of ours."""
+        """Open a short-lived connection for declaring and inspecting; each host is tried once.
+        pika's connection errors inside the block are converted to redrive's."""
         with own_use():
             connection = self._first_that_answers()
             try:
                 yield connection
             except (KeyboardInterrupt, SystemExit):
-                # It may have come in the middle of pika, which can then not close: an answer is
-                # lost, or a channel half made. The socket goes.
+                # This may have interrupted pika, which then can't close properly: a reply is
+                # lost, or a channel is half open. Only the socket is dropped.
                 raise
             except (exceptions.AMQPConnectionError, OSError) as error:
                 _close(connection)
@@ -91,12 +91,12 @@ class Connector(BrokerAccess):
         for remaining in reversed(range(len(self.url.endpoints))):
             try:
                 parameters = self.parameters()
-                # A broker that is short of something answers nobody who has published: a right to
-                # write is checked so.
+                # A broker with a resource alarm does not answer connections that have published,
+                # and write permissions are checked by publishing.
                 parameters.blocked_connection_timeout = _BLOCKED_SECONDS
                 return _opened(parameters)
             except Exception as error:
-                # pika has two families of its own, and lets through what sockets and TLS raise
+                # pika has two exception families, and passes on errors of sockets and TLS
                 refused = client_errors.of_connection(error, self.url)
                 self.next_host()
                 if not remaining or not isinstance(refused, BrokerUnavailable):
@@ -105,18 +105,18 @@ class Connector(BrokerAccess):
 
 
 def _look_up(endpoint: Endpoint) -> None:
-    """Finds out whether a host has an address. pika would do so on a thread of its own, and log its
-    own error there."""
+    """Check that a host has an address. pika would do so on its own thread and log its own error
+    there."""
     socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
 
 
 def _opened(parameters: pika.ConnectionParameters) -> pika.BlockingConnection:
-    """A connection that is open.
+    """Open a connection, making sure that it is really open.
 
-    pika also returns one that the broker closed together with the answer that opened it: it has
-    forgotten why, and never closes the sockets of its event loop. Source: pika 1.3.2 and 1.4.4,
-    where BlockingConnection listens for an end only once its connection is made; seen on RabbitMQ
-    3.10.8, 4.0.5 and 4.3.6 when a user was deleted.
+    pika also returns a connection that the broker closed together with the reply that opened it: it
+    has forgotten the reason, and never closes the sockets of its event loop. Source: pika 1.3.2 and
+    1.4.4, where BlockingConnection listens for a close only once its connection is made; seen on
+    RabbitMQ 3.10.8, 4.0.5 and 4.3.6 when a user was deleted.
     """
     connection = pika.BlockingConnection(parameters)
     if connection.is_open:
@@ -128,12 +128,12 @@ def _opened(parameters: pika.ConnectionParameters) -> pika.BlockingConnection:
 def _close(connection: pika.BlockingConnection) -> None:
     with contextlib.suppress(
         pika.exceptions.AMQPError
-    ):  # already lost: what was asked of it has said so
+    ):  # already lost, which the failed call has reported
         connection.close()
 
 
 class Link:
-    """Keeps one connection open for a listener."""
+    """A connection that is kept open for a listener, with an I/O thread of its own."""
 
     def __init__(
         self,
@@ -158,42 +158,46 @@ class Link:
 
     @cached_property
     def _loop(self) -> IOLoop:
-        """Made when it is needed: it has sockets, which a link that never starts does not close."""
+        """Created on demand: it has sockets, which a link that never starts would not close."""
         return IOLoop()
 
     @property
     def address(self) -> str:
-        """The broker's address, without the password."""
+        """The broker's address without the password."""
         return self._connector.url.address
 
     def start(self) -> None:
-        """Starts the I/O thread, which connects."""
+        """Start the I/O thread, which connects."""
         self._persistence.began()
-        assert self._loop is not None  # made here, and not by two threads at a time
+        assert self._loop is not None  # created here, and not by two threads at the same time
         self._thread.start()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Runs `function` on the I/O thread, soon. After the link is closed nothing runs."""
+        """Run `function` on the I/O thread soon, or never if the link has ended."""
         if not self._closed.is_set():
             self._loop.add_callback_threadsafe(function)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Runs `function` on the I/O thread in so many seconds. Only from the I/O thread."""
+        """Run `function` on the I/O thread after the given number of seconds. Call it only from the
+        I/O thread."""
         self._loop.call_later(seconds, function)
 
     def on_io_thread(self) -> bool:
-        """Whether the caller runs on the I/O thread."""
+        """Return whether the caller runs on the I/O thread."""
         return threading.current_thread() is self._thread
 
     def reconnect(self, reason: str) -> None:
-        """Closes the connection; the link opens a new one. Only from the I/O thread."""
+        """Close the connection, so that the link opens a new one. Call it only from the I/O
+        thread."""
         if self._connection is not None and self._connection.is_open:
             logger.warning("closing the connection to %s to start over: %s", self.address, reason)
             self._connection.close(200, reason[:200])
 
     def close(self) -> None:
-        """Closes the connection and ends the thread; the second call does nothing. What is being
-        declared is waited for, and a broker that does not answer is left."""
+        """Close the connection and end the thread; a second call does nothing.
+
+        A declaration in progress is waited for, but not if the broker does not answer.
+        """
         if not self._thread.is_alive():
             return
         self.call(self._close)
@@ -204,7 +208,7 @@ class Link:
                 self._thread.join(CLOSING_TIME)
 
     def abort(self) -> None:
-        """Drops the socket without a word, as a crash would, and ends the thread."""
+        """Drop the socket without closing the connection, as a crash would, and end the thread."""
         self.call(self._abort)
 
     def _run(self) -> None:
@@ -213,16 +217,16 @@ class Link:
                 self._connect()
                 self._loop.start()
         except BaseException as error:
-            # a defect of ours or of a callback, SystemExit included: whoever waits must hear of it
-            logger.exception("the I/O thread of %s ends because of an error", self._connector.name)
+            # a bug in redrive or a callback, including SystemExit: whoever waits has to be told
+            logger.exception("the I/O thread of %s ended because of an error", self._connector.name)
             if self._connection is not None:
-                # or the broker would keep what it delivered for a worker that is gone
+                # otherwise the broker would keep its deliveries for a worker that is gone
                 self._connection.hang_up()
             self._listener.gave_up(
                 BrokerUnavailable(
                     self.address,
                     f"the I/O thread ended: {error!r}",
-                    "This is a defect: please report it.",
+                    "This is a bug: please report it.",
                 )
             )
         finally:
@@ -237,8 +241,8 @@ class Link:
             self._end()
             return
         self._preparing = self._prepare is not None
-        # The I/O thread has to hear a `close` meanwhile: a broker may take its time, and so may a
-        # vault that is asked for a password.
+        # The I/O thread must be able to handle a `close` in the meantime: a broker may be slow, and
+        # so may a vault that is asked for a password.
         threading.Thread(
             target=self._get_ready, name=f"redrive-connect-{self._connector.name}", daemon=True
         ).start()
@@ -256,10 +260,10 @@ class Link:
         except RedriveError as error:
             refused = error
             self.call(lambda: self._failed(refused))
-        except OSError as error:  # the host's name is not known
+        except OSError as error:  # the host name can't be resolved
             unknown = error
             self.call(lambda: self._not_opened(unknown))
-        except BaseException as error:  # noqa: BLE001 - a defect of ours: it ends the I/O thread, which says so
+        except BaseException as error:  # noqa: BLE001 - a bug in redrive: raised on the I/O thread, which reports it
             defect = error
             self.call(lambda: _raise(defect))
         else:
@@ -277,7 +281,7 @@ class Link:
                 on_close_callback=lambda _, error: self._lost(error),
                 custom_ioloop=self._loop,
             )
-        except Exception as error:  # noqa: BLE001 - whatever pika says of what it can't begin to open, it is waited out
+        except Exception as error:  # noqa: BLE001 - whatever pika raises when it can't start opening, retry later
             self._not_opened(error)
 
     def _opened(self, connection: pika.connection.Connection, login: Login) -> None:
@@ -293,7 +297,7 @@ class Link:
         self._failed(client_errors.of_connection(error, self._connector.url))
 
     def _failed(self, error: RedriveError) -> None:
-        """A try to connect failed."""
+        """Handle a failed connection attempt."""
         self._connection = None
         if self._closing:
             self._end()
@@ -301,7 +305,7 @@ class Link:
             self._again(error)
 
     def _lost(self, error: BaseException) -> None:
-        """The open connection is gone."""
+        """Handle the loss of the open connection."""
         self._connection = None
         self._renewal.disconnected()
         if self._closing:
@@ -327,9 +331,9 @@ class Link:
             return
         if self._connection is not None and self._connection.is_open:
             self._connection.close()
-        # One that is being opened is closed once it is, or fails; pika can't be stopped in the
-        # middle of its handshake. Nor can a declaration, and after its end it must not bind again
-        # what somebody else has unbound since.
+        # A connection that is being opened is closed once it is open or has failed; pika can't be
+        # stopped in the middle of its handshake. Nor can a declaration, and after the link has
+        # ended it must not restore a binding that somebody else has removed in the meantime.
         self._loop.call_later(CLOSING_TIME, self._abort)
 
     def _abort(self) -> None:
@@ -343,7 +347,7 @@ class Link:
 
 
 def publishing_connection(connector: Connector) -> PublishingConnection:
-    """Make the connection for what publishes, which the connector names."""
+    """Create the connection for publishing, named after the connector."""
     return PublishingConnection(
         connector,
         lambda connector, listener, patience: Link(connector, listener, patience=patience),

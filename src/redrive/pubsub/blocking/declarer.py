@@ -1,4 +1,4 @@
-"""Applies a topology to a broker, and looks at what is there, over AMQP alone."""
+"""Apply a topology to a broker and inspect what exists, over AMQP alone."""
 
 import contextlib
 import functools
@@ -34,14 +34,14 @@ logger = logging.getLogger("redrive")
 
 _IN_USE, _LOCKED = 406, 405
 _PATIENCE = 60.0
-"""Seconds that a broker has to tell of a queue or an exchange."""
+"""Seconds that a broker has to answer about a queue or an exchange."""
 _TRIES = 5
 _BETWEEN_TRIES = 1.0
-"""Seconds before a broker that failed at a declaration is asked for it again."""
+"""Seconds to wait before a declaration that failed in the broker is retried."""
 _LEADER_IS_SILENT = 0.1
-"""Seconds, well below the 0.25 for which a broker waits for a leader; the network's share is taken
-off."""
-_Answer = Any  # pika's frames are not typed
+"""Seconds, well below the 0.25 for which a broker waits for a leader; the network's round trip is
+deducted."""
+_Answer = Any  # pika's frames are untyped
 _Call = Callable[[BlockingChannel], _Answer]
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
@@ -59,13 +59,12 @@ _UNBINDS: dict[str, Callable[[BlockingChannel], _Answer]] = {
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How much is in a queue.
+    """Number of messages and consumers of a queue.
 
     Args:
-        messages: those ready for delivery.
-        consumers: who consumes it.
-        held: those that somebody looks at; counted for failed queues alone, and None for an unknown
-            number.
+        messages: number of messages ready for delivery.
+        consumers: number of consumers.
+        held: number of messages held by looks; counted for failed queues only, and None if unknown.
     """
 
     messages: int
@@ -74,7 +73,7 @@ class Depth:
 
     @property
     def total(self) -> int:
-        """Those that are known to be in it."""
+        """The number of messages known to be in the queue."""
         return self.messages + (self.held or 0)
 
     def __str__(self) -> str:
@@ -88,7 +87,8 @@ _NOTHING = Depth(0, 0)
 
 
 class Declarer:
-    """Declares over one connection; a refusal costs its channel, not the connection."""
+    """A connection for declaring and inspecting; a refusal costs its channel, not the
+    connection."""
 
     def __init__(self, connection: pika.BlockingConnection, address: str) -> None:
         self._connection = connection
@@ -102,7 +102,7 @@ class Declarer:
         return BrokerVersion.parse(properties.get("version"))
 
     def declare(self, what: Exchange | Queue | Binding) -> None:
-        """Makes it, or finds it as it is asked for."""
+        """Create the object, or check that the existing one is the same."""
         match what:
             case Exchange(name, kind, arguments):
                 self._do(
@@ -127,8 +127,11 @@ class Declarer:
                 )
 
     def declare_all(self, topology: Topology) -> None:
-        """Declares all of a topology. Where another worker asks for other tags at the same moment,
-        and deletes this one's filter, it is done again: who comes last counts."""
+        """Declare a whole topology.
+
+        If another worker subscribes with other tags at the same moment and deletes this worker's
+        filter, the declaration is repeated: the last one wins.
+        """
         for tries_left in reversed(range(_TRIES)):
             try:
                 for what in topology.objects:
@@ -145,7 +148,7 @@ class Declarer:
                     raise
 
     def unbind(self, binding: Binding) -> None:
-        """Removes a binding; one that is not there is no error."""
+        """Remove a binding if it exists."""
         source, destination, key, arguments = (
             binding.source,
             binding.destination,
@@ -161,7 +164,7 @@ class Declarer:
         )
 
     def is_named_by(self, pointer: Exchange) -> bool:
-        """Whether a pointer names the filter that it is asked for with, or is not there."""
+        """Return whether a pointer exchange refers to the given filter, or does not exist."""
         if not self.exists(pointer):
             return True
         try:
@@ -171,11 +174,10 @@ class Declarer:
         return True
 
     def point(self, pointer: Exchange) -> None:
-        """Has a pointer name the filter that is in use now, and deletes the one that it named
-        before.
+        """Make a pointer exchange refer to the filter now in use, and delete the previous filter.
 
-        The old filter goes first: whoever dies in between leaves a pointer to it, and the next one
-        finishes.
+        The old filter is deleted first: if the process dies in between, a pointer to it remains,
+        and the next call finishes the job.
         """
         try:
             self.declare(pointer)
@@ -187,8 +189,7 @@ class Declarer:
             self.declare(pointer)
 
     def delete(self, what: Exchange | Queue) -> None:
-        """Deletes an exchange, or a queue with all that is in it; one that is not there is no
-        error."""
+        """Delete an exchange, or a queue with all its messages, if it exists."""
         match what:
             case Exchange(name):
                 self._do(what, lambda channel: channel.exchange_delete(name), "delete the")
@@ -196,7 +197,7 @@ class Declarer:
                 self._do(what, lambda channel: channel.queue_delete(name), "delete the")
 
     def delete_unused(self, exchange: Exchange) -> bool:
-        """Deletes an exchange to which nothing is bound; False where something is."""
+        """Delete an exchange to which nothing is bound; return False if something is bound."""
         try:
             self._open_channel().exchange_delete(exchange.name, if_unused=True)
         except exceptions.ChannelClosedByBroker as error:
@@ -206,8 +207,8 @@ class Declarer:
         return True
 
     def is_locked(self, queue: str) -> bool:
-        """Whether another connection has a queue of this name for itself. Who may not look at it is
-        told that none has."""
+        """Return whether another connection holds a queue of this name exclusively; False if the
+        user may not look at it."""
         try:
             self._open_channel().queue_declare(queue, passive=True)
         except exceptions.ChannelClosedByBroker as error:
@@ -215,7 +216,7 @@ class Declarer:
         return False
 
     def exists(self, what: Exchange | Queue) -> bool:
-        """Whether an exchange or a queue of this name is there, whatever its arguments."""
+        """Return whether an exchange or a queue of this name exists, whatever its arguments."""
         if isinstance(what, Queue):
             return self.depth(what.name) is not None
         return (
@@ -224,9 +225,10 @@ class Declarer:
         )
 
     def may_exist(self, what: Exchange | Queue) -> bool:
-        """The same, but true where this user may not even look: what it does next will tell.
+        """Return what `exists` returns, but True if this user may not look: the next operation will
+        tell.
 
-        Source: RabbitMQ 4.3.6 lets nobody look at an object that they have no right on; 3.10.8 and
+        Source: RabbitMQ 4.3.6 lets nobody look at an object without a permission on it; 3.10.8 and
         4.0.5 let everybody.
         """
         try:
@@ -235,10 +237,10 @@ class Declarer:
             return True
 
     def depth(self, queue: str) -> Depth | None:
-        """How much is in a queue; None where there is none of this name.
+        """Return a queue's counts, or None if it does not exist.
 
-        A broker says that a quorum queue is empty where the queue's leader does not tell it within
-        250 ms. It is asked again then, until the leader has time. Source:
+        A broker reports a quorum queue as empty if the queue's leader does not answer it within 250
+        ms. In that case it is asked again until the leader answers. Source:
         rabbit_quorum_queue:stat/2; measured on 3.10.8, 4.0.5 and 4.3.6 with a leader that was held
         up.
         """
@@ -261,13 +263,13 @@ class Declarer:
             if time.monotonic() > deadline:
                 raise BrokerUnavailable(
                     self._address,
-                    f"the leader of queue {queue!r} does not tell how much is in it",
-                    "Look at the broker's log.",
+                    f"the leader of queue {queue!r} does not report its message count",
+                    "Check the broker's log.",
                 )
 
     def _round_trip(self) -> float:
-        """Seconds that an answer takes which no queue is asked for, the shorter of two: a far
-        broker is no silent leader."""
+        """Return the seconds that a reply takes when no queue is involved, as the shorter of two
+        measurements: a distant broker must not count as a silent leader."""
         channel = self._open_channel()
         began = time.monotonic()
         channel.basic_qos(prefetch_count=1)
@@ -276,7 +278,7 @@ class Declarer:
         return min(between - began, time.monotonic() - between)
 
     def purge(self, queue: str) -> int:
-        """Deletes the messages of a queue that are ready; returns how many."""
+        """Delete the ready messages of a queue and return how many there were."""
         return int(
             self._do(
                 Queue(queue), lambda channel: channel.queue_purge(queue), "purge the"
@@ -294,18 +296,17 @@ class Declarer:
 
     @contextlib.contextmanager
     def _ending_silence(self, what: Exchange | Queue) -> Iterator[None]:
-        """Ends the connection where no answer comes; pika would wait for it as long as heartbeats
-        come.
+        """Close the connection if no answer comes; pika would wait as long as heartbeats arrive.
 
         Source: RabbitMQ 4.3.6 looks up to 2,000 times for a classic queue whose node was lost, and
-        answers nothing meanwhile (rabbit_amqqueue:retry_wait/4). That takes a minute where the
-        node's host refuses connections, and was not over after four where the host is gone.
+        does not answer in the meantime (rabbit_amqqueue:retry_wait/4). That takes a minute if the
+        node's host refuses connections, and was not over after four if the host is gone.
         """
         wire = self._connection._impl
         silence = BrokerUnavailable(
             self._address,
-            f"it told nothing of {sentence_of(what)} for {_PATIENCE:g} s",
-            "See whether all nodes of the cluster run; a classic queue is on one of them alone.",
+            f"it did not answer about {sentence_of(what)} for {_PATIENCE:g} s",
+            "Check that all nodes of the cluster are running; a classic queue is on only one.",
         )
         timer = wire.ioloop.call_later(_PATIENCE, lambda: wire._terminate_stream(silence))
         try:
@@ -329,8 +330,8 @@ class Declarer:
 
 @contextlib.contextmanager
 def declaring(connector: Connector) -> Iterator[Declarer]:
-    """A declarer on a connection of its own; whatever pika raises in between leaves as an error of
-    ours."""
+    """Provide a declarer on its own connection; pika's errors inside the block are converted to
+    redrive's."""
     with connector.blocking() as connection:
         try:
             yield Declarer(connection, connector.url.address)
@@ -339,13 +340,13 @@ def declaring(connector: Connector) -> Iterator[Declarer]:
 
 
 def _asked_again(declares: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Has a broker that fails at a declaration asked again, up to five times.
+    """Retry a declaration that failed in the broker, up to five attempts in all.
 
-    Source: on a busy machine, RabbitMQ 4.0.5 was seen to close the connection over a quorum queue
-    that had no leader in time, with 541 and `cluster_not_formed`. What had been started of that
-    queue is deleted then, as Ra's documentation of ra:start_or_restart_cluster/4 has it, but for
-    what dead-letters for it at least once: that looks for a queue of this name for five minutes.
-    Where it found none, 4.3.6 was seen to fail from then on at each queue with that strategy.
+    Source: on a busy machine, RabbitMQ 4.0.5 was seen to close the connection with 541 and
+    `cluster_not_formed` because a quorum queue had no leader in time. What had been started of that
+    queue is deleted then, according to Ra's documentation of ra:start_or_restart_cluster/4, except
+    for its at-least-once dead-lettering: that looks for a queue of this name for five minutes. If
+    it found none, 4.3.6 was seen to fail from then on for each queue with that strategy.
     """
 
     @functools.wraps(declares)
@@ -367,16 +368,16 @@ def _asked_again(declares: Callable[_Given, _Found]) -> Callable[_Given, _Found]
 def declare(
     connector: Connector, subscription: Subscription, levels: int = 0, *, again: bool = False
 ) -> BrokerVersion:
-    """Declares everything that a subscription needs; a second run changes nothing.
+    """Declare everything that a subscription needs. Running it again changes nothing.
 
-    Bindings of patterns that are no longer asked for stay: AMQP alone can't list them.
+    Bindings of patterns that are no longer wanted remain, because AMQP alone can't list them.
     """
     with declaring(connector) as declarer:
         subscription.check_broker(declarer.version)
         topology = with_ladder(subscription)
         if again and not all(map(declarer.is_named_by, topology.pointers)):
             logger.warning(
-                "queue %s: another worker asks for other tags by now, and they count",
+                "queue %s: another worker has subscribed with other tags since; those apply",
                 subscription.queue,
             )
             return declarer.version
@@ -388,8 +389,8 @@ def declare(
 
 @_asked_again
 def declare_ladder(connector: Connector, exchanges: ExchangeFamily, levels: int) -> None:
-    """Declares the lowest levels of a family's delay ladder. A user that may not declare is content
-    to find them there."""
+    """Declare the lowest levels of a family's delay ladder. If the user may not declare, it is
+    enough that they exist."""
     topology = Ladder(exchanges).topology(levels)
     with declaring(connector) as declarer:
         try:
@@ -401,7 +402,8 @@ def declare_ladder(connector: Connector, exchanges: ExchangeFamily, levels: int)
 
 
 def declare_exchanges(connector: Connector, exchanges: ExchangeFamily) -> None:
-    """Declares the exchange family. A user that may not declare is content to find them there."""
+    """Declare the exchange family. If the user may not declare, it is enough that the exchanges
+    exist."""
     with declaring(connector) as declarer:
         for exchange in exchanges_of(exchanges):
             try:
@@ -412,13 +414,13 @@ def declare_exchanges(connector: Connector, exchanges: ExchangeFamily) -> None:
 
 
 def exchanges_of(exchanges: ExchangeFamily) -> tuple[Exchange, ...]:
-    """The exchanges of a family."""
+    """Return the exchanges of a family."""
     return (Exchange(exchanges.main), Exchange(exchanges.retry), Exchange(exchanges.failed))
 
 
 def differences(connector: Connector, topology: Topology) -> list[Difference]:
-    """What `declare` would make or fail at, without making anything. Bindings can't be seen over
-    AMQP."""
+    """Return what `declare` would create or fail at, without creating anything. Bindings can't be
+    inspected over AMQP."""
     found: list[Difference] = []
     with declaring(connector) as declarer:
         wanted: list[Exchange | Queue] = [*topology.exchanges, *topology.queues]
@@ -429,7 +431,7 @@ def differences(connector: Connector, topology: Topology) -> list[Difference]:
             try:
                 declarer.declare(
                     what
-                )  # it exists: this makes nothing, and is how AMQP compares arguments
+                )  # it exists: this creates nothing, and is how AMQP compares arguments
             except TopologyMismatch as mismatch:
                 found.append(Differs(mismatch))
         for pointer in topology.pointers:
@@ -438,7 +440,7 @@ def differences(connector: Connector, topology: Topology) -> list[Difference]:
 
 
 def _about_pointer(declarer: Declarer, pointer: Exchange) -> Iterator[Difference]:
-    """What `point` would make or take away."""
+    """Yield what `point` would create or delete."""
     if not declarer.exists(pointer):
         yield Missing(pointer)
         return
@@ -456,12 +458,13 @@ def _about_pointer(declarer: Declarer, pointer: Exchange) -> Iterator[Difference
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What is on a delay ladder.
+    """The messages on a delay ladder.
 
     Args:
-        levels: how many messages wait in each level that is there, from the lowest on, and the
-            longest that one of them waits.
-        parked: the messages that nobody wants any more; None where the ladder is not there.
+        levels: for each existing level, from the lowest up, how long a message waits at most, and
+            how many messages are in it.
+        parked: the number of messages that could no longer be routed; None if the ladder does
+            not exist.
     """
 
     levels: tuple[tuple[timedelta, int], ...] = ()
@@ -469,13 +472,13 @@ class Waiting:
 
     @property
     def messages(self) -> int:
-        """How many wait in all."""
+        """The number of messages on all levels."""
         return sum(count for _, count in self.levels)
 
 
 def waiting(connector: Connector, exchanges: ExchangeFamily) -> Waiting:
-    """How many messages are on a family's delay ladder, whose levels are declared from the lowest
-    on."""
+    """Return how many messages are on a family's delay ladder. Levels are declared from the lowest
+    up, so the first missing one ends the search."""
     ladder = Ladder(exchanges)
     with declaring(connector) as declarer:
         parked = declarer.depth(exchanges.unrouted)

@@ -25,8 +25,11 @@ from redrive.topology.model import Subscription
 
 
 class ThreadEngine(Engine):
-    """One run of a subscriber, from its start to its end. `known` is set once the broker delivers,
-    or it is clear that it will not; `finished` at the end."""
+    """One run of a subscriber, from start to end.
+
+    `known` is set once the broker delivers, or once it is clear that it will not; `finished` is set
+    at the end.
+    """
 
     def __init__(
         self,
@@ -79,13 +82,13 @@ class ThreadEngine(Engine):
         )
 
     def begun(self) -> None:
-        """The broker delivers."""
+        """Note that the broker delivers."""
         super().begun()
         self.known.set()
 
     def _finish(self) -> None:
         self.known.set()
-        # Not on the connection's thread, on which others may wait.
+        # Not on the connection's thread, which others may be waiting for.
         self._outcomes.when_told(self.finished.set)
 
     def _work(self, item: WorkItem) -> None:
@@ -93,7 +96,7 @@ class ThreadEngine(Engine):
             return
         try:
             verdict = self._verdict(item)
-        except BaseException:  # noqa: BLE001 - whatever ends this thread, the message is not lost over it
+        except BaseException:  # noqa: BLE001 - however this ends, the message must not be lost
             verdict = self.not_judged()
         self.settle(item, verdict)
 
@@ -106,7 +109,7 @@ class ThreadEngine(Engine):
         return verdict
 
     def _attempt(self, item: WorkItem) -> Verdict:
-        """Runs the handler, with what is around it."""
+        """Run the handler with its tracing and hooks."""
         assert item.delivery is not None
         message = self.message_of(item.delivery, item)
         token = current_message.enter(message, is_async=False)
@@ -136,14 +139,14 @@ class ThreadEngine(Engine):
             act()
 
     def _handle_within(self, item: WorkItem, attempt: Attempt) -> None:
-        """Runs the handler within the middleware."""
+        """Run the handler inside the middleware."""
         with contextlib.ExitStack() as stack:
             for middleware in self._options.middleware:
                 stack.enter_context(MiddlewareCall(attempt, cast(Middleware, middleware)))
             self._handle(item, attempt.message)
 
     def gives_up(self, item: WorkItem, verdict: Verdict) -> None:
-        """Tells the hooks of a message whose handler is given up on, on a thread of its own."""
+        """Call the hooks for a message whose handler is abandoned, on a separate thread."""
         if item.delivery is not None:
             attempt = Attempt(self.message_of(item.delivery), lambda _: verdict)
             threading.Thread(
@@ -156,5 +159,5 @@ class ThreadEngine(Engine):
         for hook in self._options.on_give_up:
             try:
                 check_result("hook", hook, hook(attempt))
-            except BaseException as error:  # noqa: BLE001 - SystemExit in a hook ends the hook alone
+            except BaseException as error:  # noqa: BLE001 - SystemExit in a hook ends only the hook
                 hook_failed(hook, error)

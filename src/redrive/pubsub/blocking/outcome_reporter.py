@@ -1,5 +1,8 @@
-"""Tells what became of messages that were requeued: counted by the second, on a connection of its
-own, never in the way of handling."""
+"""Report the outcome of requeued messages.
+
+Outcomes are counted and published every half second, on a separate connection, so that handling is
+not delayed.
+"""
 
 import contextlib
 import logging
@@ -33,7 +36,7 @@ from redrive.topology.outcome_events import Outcomes
 logger = logging.getLogger("redrive")
 
 _FIRST = 0.1
-"""Seconds after which the first outcome is told: a canary that fails is to stop its job at once."""
+"""Seconds until the first outcome is reported: a failing canary has to stop its job at once."""
 _EVERY = 0.5
 _MOST_JOBS = 1000
 _PATIENCE = 2.0
@@ -41,8 +44,8 @@ _PATIENCE = 2.0
 
 
 class OutcomeReporter:
-    """Counts a subscriber's outcomes, and publishes them. Whatever goes wrong, they are lost and
-    nothing else is."""
+    """A counter of a subscriber's outcomes that publishes them. If anything goes wrong, only these
+    counts are lost."""
 
     def __init__(self, connector: Connector, exchanges: ExchangeFamily, queue: str) -> None:
         self._connector = connector
@@ -54,8 +57,8 @@ class OutcomeReporter:
         self._thread: threading.Thread | None = None
 
     def note(self, delivery: Delivery | None, settlement: Settlement) -> None:
-        """Counts a message that is settled, where a job has sent it: handled, set aside, or retried
-        for the first time."""
+        """Count a settled message that was sent by a job: handled, set aside, or retried for the
+        first time."""
         if delivery is None:
             return
         job = delivery.job
@@ -74,8 +77,8 @@ class OutcomeReporter:
                 self._thread.start()
 
     def when_told(self, then: Callable[[], object]) -> None:
-        """Calls `then` once what was counted last is published, or after two seconds; on a thread
-        of its own where that is not at once."""
+        """Call `then` once the last counts are published, or after two seconds; immediately if
+        there is nothing to wait for, otherwise on a separate thread."""
         self.leave()
         telling = self._thread
         if telling is None or not telling.is_alive():
@@ -89,7 +92,7 @@ class OutcomeReporter:
         threading.Thread(target=wait, name=f"redrive-outcomes-{self._queue}-end").start()
 
     def leave(self) -> None:
-        """Has what was counted last published soon, without waiting for it."""
+        """Have the last counts published soon, without waiting for it."""
         self._closing.set()
 
     def _run(self) -> None:
@@ -100,7 +103,7 @@ class OutcomeReporter:
             with self._lock:
                 outcomes = self._taken()
                 if not outcomes:
-                    # Nobody has anything to tell: the next one that has starts a thread again.
+                    # There is nothing to report: the next outcome starts a new thread.
                     self._thread = None
                     return
             self._publish(outcomes)
@@ -127,19 +130,19 @@ class OutcomeReporter:
                     )
                 with contextlib.suppress(
                     exceptions.AMQPError
-                ):  # no exchange of events: nobody has asked for any
+                ):  # the events exchange does not exist: nobody wants events
                     channel.close()
         except (RedriveError, exceptions.AMQPError, OSError) as error:
             logger.debug(
-                "queue %s: outcomes of messages that were requeued could not be told: %s",
+                "queue %s: outcomes of requeued messages could not be reported: %s",
                 self._queue,
                 error,
             )
 
 
 def _outcomes_of(delivery: Delivery, settlement: Settlement) -> tuple[str, ...]:
-    """What of `Outcomes` a settled message counts for; nothing where it failed before and is only
-    retried once more."""
+    """Return the fields of `Outcomes` that a settled message counts for; none if it failed before
+    and is only retried again."""
     match settlement:
         case Drop():
             return ()

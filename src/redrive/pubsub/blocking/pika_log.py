@@ -1,10 +1,9 @@
-"""Keeps what pika logs of redrive's own connections out of the process's log, and of no other
-connection.
+"""Keep pika's log records about redrive's own connections out of the process's log.
 
-pika logs an error with a traceback for each step of a connection that fails, and redrive says the
-same in one line of its own. Both run in one process with the program's own use of pika, so the
-logger is left as it is: what is dropped is what pika logs on a thread while redrive uses pika
-there. Where the logger `redrive` is at DEBUG, nothing is.
+pika logs an error with a traceback for each failing step of a connection, and redrive reports the
+same in one line. The program may use pika in the same process, so the logger itself is left
+unchanged: only records that pika logs on a thread while redrive uses pika there are dropped. If the
+logger `redrive` is at DEBUG, none are.
 
 Source: pika 1.3.2 to 1.4.4, each module of which has a logger of its own name.
 """
@@ -14,7 +13,7 @@ import logging
 import threading
 from collections.abc import Iterator
 
-import pika  # noqa: F401 - its loggers are there once it is imported
+import pika  # noqa: F401 - its loggers exist once it is imported
 
 logger = logging.getLogger("redrive")
 
@@ -22,7 +21,7 @@ _PIKA = "pika"
 
 
 class _Ours(threading.local):
-    """How many uses of pika by redrive are under way on this thread."""
+    """Number of current uses of pika by redrive on this thread."""
 
     uses = 0
 
@@ -36,7 +35,7 @@ def _is_wanted(_: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def own_use() -> Iterator[None]:
-    """What pika logs on this thread, while the block runs, goes nowhere."""
+    """Drop what pika logs on this thread during the block."""
     _ours.uses += 1
     try:
         yield
@@ -44,7 +43,7 @@ def own_use() -> Iterator[None]:
         _ours.uses -= 1
 
 
-# A filter of a logger is asked for what is logged there, and not for what its children log: each
+# A logger's filter only sees records logged there, not those of child loggers, so each of them
 # needs it.
 for _name in [_PIKA, *logging.root.manager.loggerDict]:
     if _name == _PIKA or _name.startswith(f"{_PIKA}."):

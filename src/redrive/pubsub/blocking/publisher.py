@@ -1,4 +1,4 @@
-"""Publishing: confirmed, many in flight, from any thread."""
+"""Publish from any thread, with confirms and many messages in flight."""
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
@@ -17,10 +17,10 @@ from redrive.pubsub.lifecycle import CLOSING_TIME
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.publisher_base import (
     BATCH,
+    PreparedPublish,
     Publishable,
     PublisherBase,
     PublisherSession,
-    Sealed,
 )
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.reports import FailedPublish, PublishReport
@@ -32,11 +32,11 @@ from redrive.topology.names import ExchangeFamily
 
 
 class Publisher(PublisherBase):
-    """Publishes to the main exchange of a family. Thread-safe; use it as a context manager.
+    """A thread-safe publisher to the main exchange of a family; use it as a context manager.
 
-    Every message is persistent and confirmed. When the connection is lost, what was not confirmed
-    is published again on the next one, with the same message id: a consumer may see it twice, and
-    never not at all.
+    Every message is persistent and confirmed. When the connection is lost, unconfirmed messages are
+    published again on the next one, with the same message id. So a consumer may see a message
+    twice, but none is lost.
     """
 
     _is_async = False
@@ -69,36 +69,39 @@ class Publisher(PublisherBase):
         tags: Collection[str] = (),
         extras: Extras = NO_EXTRAS,
     ) -> str:
-        """Publishes one message and returns when the broker has confirmed it.
+        """Publish one message and return when the broker has confirmed it.
 
         Args:
-            body: bytes or a str as they are; a pydantic model, a dict or anything else that can be
-                made JSON of.
+            body: bytes or a str, sent as they are; or a pydantic model, a dict or anything else
+                that can be converted to JSON.
             routing_key: at most 255 bytes.
-            headers: the user's own.
-            message_id: a UUID where none is given.
-            mandatory: whether it is an error that no queue is bound for it; without, it is counted
-                in `unroutable`, and the log warns of it once for each routing key.
-            delay: how long the message waits before its subscribers get it, to the family's tick:
-                never sooner, a tick later at most.
-            deliver_at: when they get it, an aware datetime; a past one means now. Who subscribes
-                then counts, not who does now.
-            timeout: how long to wait for the confirm, connecting and a blocked broker included.
-            tags: what subscriptions may ask for, besides the routing key.
-            extras: correlation id, reply-to and the other properties of a message.
+            headers: your own headers.
+            message_id: a UUID by default.
+            mandatory: raise an error if no queue is bound for the message. Otherwise it is counted
+                in `unroutable`, and a warning is logged once for each routing key.
+            delay: how long the message waits before subscribers get it; never less, and at most one
+                tick of the family more.
+            deliver_at: when subscribers get it, as an aware datetime; a past one means now. The
+                subscriptions that exist at that time get it, not the present ones.
+            timeout: how long to wait for the confirm, including connecting and the time for which
+                the broker blocks publishers.
+            tags: tags that subscriptions can filter by, besides the routing key.
+            extras: correlation id, reply-to and other message properties.
 
         Returns:
             The message id.
 
         Raises:
-            ConfigurationError: the body, the key or a header can't be sent, the delay is none that
-                can be, the publisher is closed, or it is called on the publisher's own I/O thread.
-            Unroutable: no queue is bound for it, and `mandatory` is set.
-            PublishNacked: the broker refused to take it.
-            PublishTimeout: no confirm came in time; whether the broker has it is not known.
+            ConfigurationError: the body, the routing key or a header can't be sent, the delay is
+                out of range, the publisher is closed, or this is called on the publisher's own I/O
+                thread.
+            Unroutable: no queue is bound for the message, and `mandatory` is set.
+            PublishNacked: the broker refused the message.
+            PublishTimeout: no confirm came in time; it is unknown whether the broker has the
+                message.
             BrokerUnavailable: no broker answered at the first connection.
         """
-        sealed = self._sealed(
+        prepared = self._prepared(
             body,
             routing_key,
             headers=headers,
@@ -110,8 +113,8 @@ class Publisher(PublisherBase):
             tags=tags,
             extras=extras,
         )
-        self._publish(sealed)
-        return sealed.envelope.message_id
+        self._publish(prepared)
+        return prepared.envelope.message_id
 
     def publish_many(
         self,
@@ -120,20 +123,20 @@ class Publisher(PublisherBase):
         mandatory: bool = False,
         timeout: Duration | None = None,
     ) -> PublishReport:
-        """Publishes any number of messages, thousands unconfirmed at a time, in flat memory.
+        """Publish any number of messages in constant memory, with thousands unconfirmed at a time.
 
-        Where nothing is confirmed for `timeout`, what is unconfirmed then and all that follows is
+        If nothing is confirmed for `timeout`, the unconfirmed messages and all that follow are
         reported as failed.
 
         Args:
-            messages: pairs of a body and its routing key, or triples with headers.
-            mandatory: whether a message that no queue is bound for counts as failed; without, the
-                log warns as for `publish`.
+            messages: pairs of body and routing key, or triples with headers.
+            mandatory: count messages that no queue is bound for as failed. Otherwise a warning is
+                logged, as for `publish`.
             timeout: how long the broker may confirm nothing.
 
         Returns:
-            How many were confirmed, and exactly which were not, with the reason. A message that
-            can't be sent at all is among them, and the others are sent.
+            How many messages were confirmed, and which ones were not, with the reason. A message
+            that can't be sent at all is among the latter; the others are still sent.
 
         Raises:
             ConfigurationError: the publisher is closed.
@@ -158,7 +161,7 @@ class Publisher(PublisherBase):
                     given_up = self._send_batch(session, many, batch, 2 * self._window, limit)
                     batch = []
         finally:
-            # Also where the iterable raised: what was taken from it is on its way.
+            # Also if the iterable raised: messages already taken from it are sent.
             if given_up is None:
                 self._send_batch(session, many, batch, 1, limit)
         report.failed.sort(key=lambda failed: failed.position)
@@ -168,33 +171,34 @@ class Publisher(PublisherBase):
         )
         return report
 
-    def _publish(self, sealed: Sealed) -> None:
-        limit = sealed.limit
+    def _publish(self, prepared: PreparedPublish) -> None:
+        limit = prepared.limit
         try:
             session = self._open_session(limit)
-            if sealed.place.levels > self._levels and self._declare:
-                self._declare_ladder(sealed.place.levels)
+            if prepared.place.levels > self._levels and self._declare:
+                self._declare_ladder(prepared.place.levels)
         except RedriveError as failure:
-            sealed.ended(failure)
+            prepared.ended(failure)
             raise
         ticket = Ticket()
-        outgoing = sealed.outgoing(ticket.settle)
+        outgoing = prepared.outgoing(ticket.settle)
         session.send([outgoing])
         if not ticket.done.wait(limit):
             outgoing.withdrawn = True
             ticket.error = session.timeout_of(outgoing, limit)
-        sealed.ended(ticket.error)
+        prepared.ended(ticket.error)
         if isinstance(ticket.error, Unroutable):
             self._count_unroutable(1)
-            if not sealed.mandatory:
-                self._unheard.tell([sealed.envelope.routing_key])
+            if not prepared.mandatory:
+                self._unheard.tell([prepared.envelope.routing_key])
                 return
         if ticket.error is not None:
-            self._levels = 0  # whatever it was, a delay's way may be gone
+            self._levels = 0  # whatever happened, the delay's queues may be gone
             raise ticket.error
 
     def close(self) -> None:
-        """Closes the connection. What other threads still wait for is not confirmed any more."""
+        """Close the connection. Messages that other threads still wait for are no longer
+        confirmed."""
         with self._starting:
             self._closed = True
             session, self._session = self._session, None
@@ -205,7 +209,7 @@ class Publisher(PublisherBase):
         try:
             self._open_session(self._timeout)
         except BaseException:
-            # Nobody will close what goes on trying.
+            # Otherwise nobody would close the session, which keeps trying.
             with self._starting:
                 session, self._session = self._session, None
             if session is not None:
@@ -220,7 +224,7 @@ class Publisher(PublisherBase):
         return f"<Publisher {self._connector.url.address} exchange={self._exchanges.main!r}>"
 
     def _declare_ladder(self, levels: int) -> None:
-        """Declares what a delay needs; of threads that need the same, one does."""
+        """Declare what a delay needs; when several threads need the same, only one declares it."""
         with self._declaring:
             if levels > self._levels:
                 declare_ladder(self._connector, self._exchanges, levels)
@@ -238,8 +242,8 @@ class Publisher(PublisherBase):
         most_open: int,
         limit: float,
     ) -> RedriveError | None:
-        """Sends a batch and waits until fewer than `most_open` are unconfirmed; where that takes
-        too long, gives up on all."""
+        """Send a batch and wait until fewer than `most_open` are unconfirmed. If that takes too
+        long, give up on all unconfirmed messages and return the reason."""
         many.add(batch)
         session.send([outgoing for _, outgoing in batch])
         in_time = many.in_flight.wait_until_below(most_open, limit)
@@ -254,7 +258,7 @@ class Publisher(PublisherBase):
         )
 
     def _open_session(self, timeout: float) -> "Session":
-        # before the lock, which another thread may hold in the moment of a fork
+        # before the lock, which another thread may hold at the moment of a fork
         self._belongs_here()
         with self._starting:
             self._check_open(self._closed)
@@ -269,8 +273,8 @@ class Publisher(PublisherBase):
             session = self._session
         if session.on_io_thread():
             raise ConfigurationError(
-                "publish was called on the publisher's own I/O thread, which would wait for "
-                "itself, as from a logging handler",
+                "publish was called on the publisher's own I/O thread, for example by a logging "
+                "handler, and would wait for itself",
                 "Publish from another thread: put a logging.handlers.QueueHandler before the "
                 "handler.",
             )
@@ -279,7 +283,7 @@ class Publisher(PublisherBase):
 
 
 class Session(PublisherSession):
-    """A publisher's share in the connection that publishes, which has an I/O thread."""
+    """A publisher's use of the shared publishing connection, which has an I/O thread."""
 
     def __init__(
         self,
@@ -302,28 +306,28 @@ class Session(PublisherSession):
         )
 
     def wait_until_up(self, timeout: float) -> None:
-        """Waits for the first connection; raises why there is none."""
+        """Wait for the first connection, or raise the reason why there is none."""
         if not self._began.wait(timeout):
             raise BrokerUnavailable(self._link.address, f"it did not answer within {timeout:g} s")
         if self.failure is not None:
             raise self.failure
 
     def on_io_thread(self) -> bool:
-        """Whether the caller runs on the connection's thread."""
+        """Return whether the caller runs on the connection's thread."""
         return self._link.on_io_thread()
 
     def send(self, batch: list[Outgoing]) -> None:
-        """Publishes a batch; from any thread."""
+        """Publish a batch; can be called from any thread."""
         self._mailbox.put(batch)
 
     def close(self) -> None:
-        """Closes the connection, where nobody else uses it, and waits for that."""
+        """Close the connection unless others use it, and wait for that."""
         self._link.close()
         if not self._link.on_io_thread():
             self._ended.wait(3 * CLOSING_TIME)
 
     def ended(self) -> None:
-        """The link ends: nothing is confirmed any more."""
+        """Note that the link has ended: nothing is confirmed any more."""
         super().ended()
         self._publishing.when_closed(self._ended.set)
 

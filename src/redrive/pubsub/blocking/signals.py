@@ -1,4 +1,4 @@
-"""Runs until it is done, or until somebody wants it to end."""
+"""Run until done, or until SIGTERM or SIGINT."""
 
 import logging
 import signal
@@ -18,12 +18,12 @@ def until_signalled(
     abort: Callable[[], object],
     start: Callable[[], object] = lambda: None,
 ) -> None:
-    """Calls `start`, and asks `done` until it says yes. The first SIGTERM or SIGINT from the
-    beginning on calls `stop`, the second `abort`, both once `start` has returned.
+    """Call `start`, then call `done` repeatedly until it returns True.
 
-    The handlers that were set before are set again afterwards. In any other thread than the main
-    one, signals are left alone. `done` waits a moment itself: Python runs a signal's handler
-    between two of its calls.
+    The first SIGTERM or SIGINT from the beginning on calls `stop`, the second `abort`, both only
+    once `start` has returned. The previous handlers are restored afterwards. Outside the main
+    thread, signals are left alone. `done` has to wait a moment itself: Python runs signal handlers
+    between two calls of it.
     """
     if threading.current_thread() is not threading.main_thread():
         start()
@@ -40,16 +40,20 @@ def until_signalled(
     try:
         start()
         while not done():
-            # Outside of the signal handler, which may have interrupted anything, a lock's holder
-            # included.
+            # Outside of the signal handler, which may have interrupted anything, even code that
+            # holds a lock.
             while answered < len(received):
                 name = signal.Signals(received[answered]).name
                 answered += 1
                 if answered == 1:
-                    logger.info("%s: finishing what runs; a second signal ends at once", name)
+                    logger.info(
+                        "%s: finishing running handlers; a second signal ends at once", name
+                    )
                     stop()
                 else:
-                    logger.warning("%s again: leaving at once; what runs is delivered again", name)
+                    logger.warning(
+                        "%s again: ending at once; unacked messages are redelivered", name
+                    )
                     abort()
     finally:
         for number, handler in before.items():

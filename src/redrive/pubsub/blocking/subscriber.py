@@ -1,4 +1,4 @@
-"""Subscribing: a queue, a handler, and what happens when it fails."""
+"""Subscribe: a queue, a handler, and what happens when it fails."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
@@ -19,7 +19,7 @@ from redrive.pubsub.work import ConsumeOptions
 
 
 class Subscriber(SubscriberBase):
-    """Consumes a queue with a handler; retries what fails, and sets aside what keeps failing.
+    """A queue with a handler; failed messages are retried, and set aside if they keep failing.
 
         subscriber = Subscriber("amqp://localhost/", "ucenter@user", ["user.*"])
 
@@ -28,9 +28,9 @@ class Subscriber(SubscriberBase):
 
         subscriber.run()
 
-    A handler that returns has handled the message; one that raises has failed, and the message
-    comes back after the policy's delay. A message is handled at least once: where a worker or the
-    connection dies before its ack, it is delivered again.
+    A handler that returns has handled the message. If it raises, it has failed, and the message
+    comes back after the policy's delay. A message is handled at least once: if a worker or the
+    connection dies before the ack, the message is delivered again.
     """
 
     _handlers_are_async: ClassVar[Literal[False]] = False
@@ -48,31 +48,32 @@ class Subscriber(SubscriberBase):
 
     @property
     def access(self) -> Connector:
-        """The broker, and who logs in there.
+        """The broker and the login for it.
 
         Raises:
-            ConfigurationError: it has no broker yet.
+            ConfigurationError: the subscriber has no broker yet.
         """
         if self._connector is None:
             raise self._no_broker_yet()
         return self._connector
 
     def declare(self) -> None:
-        """Declares exchanges, queues and bindings now; a second time changes nothing.
+        """Declare exchanges, queues and bindings now. Calling it again changes nothing.
 
         Raises:
-            TopologyMismatch: an object is there with other arguments.
-            PermissionDenied: the user may not.
+            TopologyMismatch: an object exists with other arguments.
+            PermissionDenied: the user lacks a permission.
             BrokerUnavailable: no broker answered.
             ConfigurationError: the broker is too old.
         """
         declare(self.access, self.subscription)
 
     def start(self) -> None:
-        """Begins to consume, on threads of its own, and returns.
+        """Start consuming on background threads, and return.
 
         Raises:
-            ConfigurationError: there is no handler, or it runs already, or has no broker.
+            ConfigurationError: there is no handler, the subscriber is already running, or it has no
+                broker.
         """
         self._begin(None, surrounded(self._options, [self]))
 
@@ -82,7 +83,7 @@ class Subscriber(SubscriberBase):
         options: ConsumeOptions,
         publishing: PublishingConnection | None = None,
     ) -> None:
-        """Begins to consume, on connections that it shares with others, or None for its own."""
+        """Start consuming on shared connections, or on its own if they are None."""
         with self._starting:
             self._check_may_start(self.stopped())
             self._processing = ThreadEngine(
@@ -98,8 +99,8 @@ class Subscriber(SubscriberBase):
             self._processing.start()
 
     def run(self) -> None:
-        """Consumes until `stop`, SIGTERM or SIGINT: then stops taking, finishes what runs, acks,
-        leaves. A second signal leaves at once.
+        """Consume until `stop`, SIGTERM or SIGINT, then stop taking messages, finish what is
+        running, ack and return. A second signal stops at once.
 
         Raises:
             TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`,
@@ -108,37 +109,37 @@ class Subscriber(SubscriberBase):
         run(self)
 
     def stop(self) -> None:
-        """Stops taking messages, and lets `run` return once what runs has finished. From any
-        thread, a handler's included."""
+        """Stop taking messages; `run` returns once running handlers have finished. Can be called
+        from any thread, including a handler's."""
         processing = self._processing
         if processing is not None:
             processing.stop()
 
     def abort(self) -> None:
-        """Drops the connection at once. What runs is delivered again."""
+        """Drop the connection at once. Messages in running handlers are redelivered."""
         processing = self._processing
         if processing is not None:
             processing.abort()
 
     @property
     def ready(self) -> bool:
-        """Whether it is connected and consumes."""
+        """Whether it is connected and consuming."""
         processing = self._processing
         return processing is not None and processing.consuming
 
     def stopped(self, timeout: float = 0.0) -> bool:
-        """Whether it does not run, or has stopped within so many seconds."""
+        """Return whether it is not running, or stops within the given number of seconds."""
         processing = self._processing
         return processing is None or processing.finished.wait(timeout)
 
     def _wait_until_known(self) -> None:
-        """Waits until it consumes, or it is clear that it will not."""
+        """Wait until it consumes, or it is clear that it will not."""
         processing = self._processing
         if processing is not None:
             processing.known.wait()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until it has stopped; False where that takes more than `timeout` seconds.
+        """Wait until it has stopped; return False if that takes more than `timeout` seconds.
 
         Raises:
             RedriveError: why it could not run.
@@ -157,7 +158,7 @@ class Subscriber(SubscriberBase):
 
 
 def run(*subscribers: Subscriber) -> None:
-    """Runs several subscribers in one process until SIGTERM or SIGINT, or until one of them fails.
+    """Run several subscribers in one process until SIGTERM or SIGINT, or until one of them fails.
 
     Raises:
         RedriveError: why one of them could not run; the others were stopped.
@@ -181,8 +182,8 @@ def check_some(subscribers: Sequence[Subscriber]) -> None:
 
 
 def run_started(subscribers: Sequence[Subscriber], start: Callable[[], object]) -> None:
-    """Runs subscribers, which `start` has begin, as `run`. It must not take long: a signal waits
-    for its end."""
+    """Run subscribers, which `start` starts, in the same way as `run`. `start` must be quick,
+    because signals are only handled once it has returned."""
     check_some(subscribers)
 
     def stop_all() -> None:
@@ -195,7 +196,7 @@ def run_started(subscribers: Sequence[Subscriber], start: Callable[[], object]) 
 
     moment = 0.2 / len(subscribers)
     try:
-        # A signal between the first message and the handlers would take the process with it.
+        # A signal between the first message and the signal handlers would kill the process.
         until_signalled(
             lambda: any(subscriber.stopped(moment) for subscriber in subscribers),
             stop=stop_all,

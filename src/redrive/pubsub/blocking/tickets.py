@@ -1,4 +1,4 @@
-"""What a thread waits for while the connection's thread collects the confirms."""
+"""Objects that a thread waits on while the connection's thread collects the confirms."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from redrive.pubsub.in_flight import InFlight
 
 
 class Ticket:
-    """What `publish` waits for."""
+    """The confirm of one message that `publish` waits for."""
 
     __slots__ = ("done", "error")
 
@@ -18,7 +18,7 @@ class Ticket:
         self.error: RedriveError | None = None
 
     def settle(self, _: Outgoing, error: RedriveError | None) -> None:
-        """Notes what became of the message, and wakes who waits for it."""
+        """Note the outcome of the message, and wake the waiting thread."""
         self.error = error
         self.done.set()
 
@@ -31,7 +31,7 @@ class ThreadInFlight(InFlight):
         super().__init__(self._condition, self._condition.notify)
 
     def wait_until_below(self, count: int, timeout: float, at_most: float = float("inf")) -> bool:
-        """Waits until fewer than `count` are in flight."""
+        """Wait until fewer than `count` are in flight; return False if that takes too long."""
         with self.lock:
             if self.count < count:
                 return True

@@ -1,13 +1,13 @@
-"""pika's connection, with messages past pika's own codec.
+"""Extend pika's connection with messages that bypass its codec.
 
-pika does the handshake, heartbeats, channels and declarations. The frames of messages, of their
-acks and of confirms are read and written by us, because pika's codec changes header values (a float
-becomes an int) and because it is half of a message's cost.
+pika does the handshake, heartbeats, channels and declarations. The frames of messages, acks and
+confirms are read and written here, because pika's codec changes header values (a float becomes an
+int) and takes half of a message's cost.
 
-The hook is one method that pika calls with the bytes it received, `Connection._on_data_available`,
-and one that takes bytes to send, `_output_marshaled_frames`, besides how much it reads at a time,
-and its socket while it has nothing to send itself; a test holds a new pika to them. Nothing of the
-process's other pika connections is touched.
+The hooks are a method that pika calls with received bytes, `Connection._on_data_available`, and one
+that takes bytes to send, `_output_marshaled_frames`; besides these, how much pika reads at a time,
+and its socket while pika itself has nothing to send. A test checks them against new pika releases.
+The process's other pika connections are not affected.
 
 Source: pika 1.3.2 to 1.4.4.
 """
@@ -43,7 +43,7 @@ check_hooks(
 
 
 class _PikaChannel:
-    """A channel of pika's."""
+    """A channel of a pika connection."""
 
     def __init__(self, channel: pika.channel.Channel, reader: FrameReader) -> None:
         self._channel = channel
@@ -52,15 +52,15 @@ class _PikaChannel:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is."""
+        """Whether the channel is open."""
         return bool(self._channel.is_open)
 
     def confirm(self, done: Done) -> None:
-        """Has publishes confirmed."""
+        """Enable publisher confirms."""
         self._channel.confirm_delivery(_pika_never_calls_this, callback=lambda _: done())
 
     def limit(self, prefetch: int, done: Done | None = None) -> None:
-        """How many unsettled deliveries consumers that are begun from now on may have."""
+        """Set how many unsettled deliveries each consumer started from now on may have."""
         self._channel.basic_qos(
             prefetch_count=prefetch, callback=None if done is None else lambda _: done()
         )
@@ -75,7 +75,7 @@ class _PikaChannel:
         timeout: int | None = None,
         hung: int | None = None,
     ) -> str:
-        """Begins to consume; returns the consumer's tag."""
+        """Start consuming and return the consumer tag."""
         given = {
             "x-priority": priority,
             "x-stream-offset": offset,
@@ -90,25 +90,25 @@ class _PikaChannel:
         return str(tag)
 
     def cancel(self, tag: str, done: Done) -> None:
-        """Ends a consumer."""
+        """End a consumer."""
         self._channel.basic_cancel(tag, callback=lambda _: done())
 
     def close(self, done: Done) -> None:
-        """Ends the channel; what is unsettled on it goes back to its queue."""
+        """Close the channel; unsettled messages return to their queue."""
         self._reader.unwatch(self.number)
         self._channel.add_on_close_callback(lambda _, __: done())
         self._channel.close()
 
 
 class WireConnection(pika.SelectConnection):
-    """A pika connection that gives and takes messages as bytes."""
+    """A pika connection that sends and receives messages as bytes."""
 
     def __init__(self, *args: object, **options: object) -> None:
         self._reader = FrameReader(self._on_other_frame)
         super().__init__(*args, **options)  # type: ignore[arg-type]
 
     def open_channel(self, events: ChannelEvents, opened: Callable[[Channel], None]) -> None:
-        """Opens a channel; its messages and confirms go to `events`, past pika."""
+        """Open a channel; its messages and confirms go to `events`, bypassing pika."""
 
         def is_open(channel: pika.channel.Channel) -> None:
             number = channel.channel_number
@@ -127,52 +127,52 @@ class WireConnection(pika.SelectConnection):
         self.channel(on_open_callback=is_open)
 
     def on_blocked(self, blocked: Callable[[str], None], unblocked: Done) -> None:
-        """Has `blocked` called with the broker's reason when it takes no messages for now, and
-        `unblocked` when it does again."""
+        """Call `blocked` with the broker's reason when it stops accepting messages, and `unblocked`
+        when it accepts them again."""
         block, unblock = logged_block(blocked, unblocked)
         self.add_on_connection_blocked_callback(lambda _, told: block(str(told.method.reason)))
         self.add_on_connection_unblocked_callback(lambda _, __: unblock())
 
     def update_login(self, password: str) -> None:
-        """Has the broker check the user's rights by another password from now on."""
+        """Give the broker a new password to check the user's permissions with from now on."""
         if self.is_open:
             self.update_secret(password, "it expires")
 
     def write(self, data: bytes) -> None:
-        """Sends whole frames. On a connection that is closing they are dropped."""
+        """Send whole frames. They are dropped if the connection is closing."""
         if data and self.is_open:
             rest = self._send_at_once(data)
             if rest:
                 self._output_marshaled_frames([rest])
 
     def _send_at_once(self, data: bytes) -> bytes:
-        """Sends what the socket takes now, and returns the rest.
+        """Send what the socket accepts now, and return the rest.
 
-        pika only keeps what it is given, and asks its loop to tell when the socket takes something:
-        a turn of the loop and two more system calls.
+        pika would only store the data and ask its loop to report when the socket is writable, which
+        costs a turn of the loop and two more system calls.
         """
         transport = self._transport
         if (
             transport is None
             or transport._state != transport._STATE_ACTIVE  # dropped: the socket is closed later
             or transport.get_write_buffer_size()
-            or type(transport._sock) is not socket.socket  # TLS, which has a state of its own
+            or type(transport._sock) is not socket.socket  # TLS, which has its own state
         ):
             return data
         try:
             sent = transport._sock.send(data)
-        except OSError:  # it is full, or gone: pika finds out the same, and does what is to be done
+        except OSError:  # it is full or gone: pika will notice, and handle it
             return data
         self.bytes_sent += sent
         self.frames_sent += 1
         return data[sent:]
 
     def drop(self) -> bool:
-        """Drops the socket without a word, as a crash would."""
+        """Drop the socket without closing the connection, as a crash would."""
         if self.is_closed:
             return False
         if self._transport is None:
-            self.close()  # there is no socket yet: this ends the search for one
+            self.close()  # there is no socket yet: this stops the attempt to open one
         elif self._opened:
             self._terminate_stream(exceptions.ConnectionClosedByClient(200, "dropped"))
         else:
@@ -181,7 +181,7 @@ class WireConnection(pika.SelectConnection):
         return True
 
     def hang_up(self) -> None:
-        """Closes the socket, and does nothing else."""
+        """Close the socket, and do nothing else."""
         if self._transport is not None:
             self._transport._sock.close()
 
@@ -192,12 +192,12 @@ class WireConnection(pika.SelectConnection):
 
     @property
     def frame_max(self) -> int:
-        """The negotiated largest frame, in bytes; 0 for no limit."""
+        """The negotiated maximum frame size in bytes; 0 for no limit."""
         return int(self.params.frame_max or 0)
 
     def _on_stream_connected(self) -> None:
-        # pika reads 4 KiB at a time: one system call, and one chance to lose the interpreter, for
-        # each message or two.
+        # pika reads 4 KiB at a time, which means a system call, and a chance to lose the GIL, for
+        # every message or two.
         self._transport._MAX_RECV_BYTES = _READ_SIZE  # type: ignore[union-attr]
         super()._on_stream_connected()
 
@@ -212,11 +212,11 @@ class WireConnection(pika.SelectConnection):
         other: Any
         try:
             _, other = frame.decode_frame(data)
-        except Exception as error:  # pika's own reading raises whatever Python does
+        except Exception as error:  # pika's parser raises all kinds of exceptions
             raise exceptions.InvalidFrameError("it can't be read") from error
         if other is not None:
             self._process_frame(other)
 
 
 def _pika_never_calls_this(*_: object) -> None:
-    """Deliveries and confirms go past pika."""
+    """Fill a callback parameter of pika's: deliveries and confirms bypass pika."""

@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 
 class _Worker(threading.Thread, Generic[Item]):
-    """One thread, its item, and whether it was given up on."""
+    """A thread, its current item, and whether it was abandoned."""
 
     def __init__(self, pool: "Workers[Item]", name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -27,7 +27,7 @@ class _Worker(threading.Thread, Generic[Item]):
     def run(self) -> None:
         try:
             self._serve()
-        except BaseException:  # nobody has told it to leave
+        except BaseException:  # nobody has told it to stop
             logger.exception("the thread %s has ended; another takes its place", self.name)
             self._pool.replace(self)
 
@@ -48,8 +48,11 @@ class _Worker(threading.Thread, Generic[Item]):
 
 
 class Workers(Generic[Item]):
-    """Runs items on up to `count` threads, in the order in which they come. A thread is started
-    when an item comes and none is free: a service of many queues, few of them busy, needs few."""
+    """A pool of up to `count` threads that run items in order of arrival.
+
+    A thread is started when an item comes and none is free, so a service with many queues, few of
+    them busy, needs few threads.
+    """
 
     def __init__(
         self,
@@ -70,10 +73,10 @@ class Workers(Generic[Item]):
         self._workers: set[_Worker[Item]] = set()
         self._not_started = count
         self._under_way = 0
-        """Items that were put and are not done; not counted once all threads are there."""
+        """Items that were put and are not done; no longer counted once all threads are started."""
 
     def put(self, item: Item) -> None:
-        """Has an item done as soon as a thread is free."""
+        """Run an item as soon as a thread is free."""
         if self._not_started:
             with self._lock:
                 self._under_way += 1
@@ -83,13 +86,13 @@ class Workers(Generic[Item]):
         self.items.put(item)
 
     def free(self) -> None:
-        """A thread tells that it is free."""
+        """Note that a thread is free."""
         if self._not_started:
             with self._lock:
                 self._under_way -= 1
 
     def drop_waiting(self) -> list[Item]:
-        """Takes back the items that no thread has begun."""
+        """Take back the items that no thread has started."""
         dropped: list[Item] = []
         try:
             while True:
@@ -101,9 +104,10 @@ class Workers(Generic[Item]):
             return dropped
 
     def abandon_overdue(self, seconds: float, every: float) -> list[tuple[Item, str]]:
-        """Abandons items that run for longer than `seconds`: puts new threads in place of theirs.
+        """Abandon items that have run for longer than `seconds`, and start new threads in place of
+        theirs.
 
-        A thread can't be ended from outside; an abandoned one leaves when its item returns.
+        A thread can't be stopped from outside; an abandoned one exits when its item returns.
         """
         overdue: list[tuple[Item, str]] = []
         now = time.monotonic()
@@ -118,17 +122,17 @@ class Workers(Generic[Item]):
         return overdue
 
     def replace(self, worker: "_Worker[Item]") -> None:
-        """A thread has ended without having been told to."""
+        """Replace a thread that ended without being told to."""
         with self._lock:
             if worker in self._workers:
                 self._workers.discard(worker)
                 self._start_one()
 
     def finished(self, worker: "_Worker[Item]", seconds: float) -> None:
-        """A thread tells that its item is done."""
+        """Note that a thread's item is done."""
         if worker.abandoned:
             logger.warning(
-                "a handler that was given up on returned after %.1f s; its result is dropped",
+                "an abandoned handler returned after %.1f s; its result is dropped",
                 seconds,
             )
             self._ended_late()
@@ -137,7 +141,7 @@ class Workers(Generic[Item]):
             self._longest(seconds)
 
     def stop(self) -> None:
-        """Lets every thread leave once its item is done."""
+        """Let every thread exit once its item is done."""
         with self._lock:
             for _ in self._workers:
                 self.items.put(None)

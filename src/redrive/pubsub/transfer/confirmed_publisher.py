@@ -1,8 +1,8 @@
-"""Publishing prepared messages for a caller's thread: many confirms in flight, and each told of
-when it is settled.
+"""Publish prepared messages for a caller's thread, with many confirms in flight and a callback for
+each.
 
-What is unconfirmed when the connection is lost is settled with BrokerUnavailable, and not sent
-again by itself: only the caller knows whether somebody else has sent it meanwhile.
+When the connection is lost, unconfirmed messages are settled with BrokerUnavailable and not resent
+automatically: only the caller knows whether somebody else has sent them in the meantime.
 """
 
 import logging
@@ -29,12 +29,12 @@ _BETWEEN_TRIES = 0.5
 
 
 class Sending:
-    """A connection that publishes; a context manager.
+    """A connection for publishing; use it as a context manager.
 
-    With a lock, it publishes only while it holds it. The lock is an exclusive queue of that name:
-    the broker gives it to one connection at a time and takes it away with the connection, so what
-    has lost the lock can't publish any more. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6:
-    declaring another connection's exclusive queue is refused with 405.
+    With a lock, it publishes only while it holds the lock. The lock is an exclusive queue of that
+    name: the broker gives it to one connection at a time and deletes it with the connection, so a
+    connection that has lost the lock can't publish any more. Source: measured on RabbitMQ 3.10.8,
+    4.0.5 and 4.3.6: declaring another connection's exclusive queue is refused with 405.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Sending:
         self._failure: RedriveError | None = None
         self._why_not = "it did not answer"
         self.locked_out = False
-        """Whether another has the lock."""
+        """Whether another connection holds the lock."""
 
     # --- on the caller's thread -------------------------------------------------------------------
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker takes no messages now; None when it does."""
+        """Why the broker is blocking publishers now, or None if it is not."""
         return self._outbox.blocked
 
     @property
@@ -72,7 +72,7 @@ class Sending:
         return self._up
 
     def wait_until_up(self, timeout: float) -> int:
-        """Waits until it can publish; returns the connection's largest frame in bytes, 0 for no
+        """Wait until it can publish; return the connection's maximum frame size in bytes, 0 for no
         limit."""
         with self._state:
             self._state.wait_for(lambda: self._up or self._failure is not None, timeout)
@@ -83,7 +83,7 @@ class Sending:
             return self._frame_max
 
     def send(self, batch: Sequence[Outgoing]) -> None:
-        """Publishes messages; each one's `settled` is called on the I/O thread."""
+        """Publish messages; the `settled` callback of each is called on the I/O thread."""
         self._mailbox.put(batch)
 
     def __enter__(self) -> Self:
@@ -104,7 +104,7 @@ class Sending:
             outgoing.settled(outgoing, lost)
 
     def connected(self, connection: Wire) -> None:
-        """The link is up: take the lock, then publish."""
+        """Take the lock if there is one, then start publishing."""
         if self._lock is None:
             self._begin(connection)
         else:
@@ -114,16 +114,16 @@ class Sending:
             )
 
     def disconnected(self, error: RedriveError) -> None:
-        """The link is down, and comes back; what was unconfirmed is settled."""
+        """Settle unconfirmed messages; the link will reconnect."""
         self._set(up=False)
         self._outbox.disconnected(error)
 
     def gave_up(self, error: RedriveError) -> None:
-        """There is no link."""
+        """Note that the link has failed for good."""
         self._set(up=False, failure=error)
 
     def ended(self) -> None:
-        """The I/O thread ends: nothing is confirmed any more."""
+        """Fail what is unconfirmed when the I/O thread ends."""
         closed = BrokerUnavailable(
             self._link.address, "the connection was closed before the message was confirmed"
         )
@@ -150,7 +150,7 @@ class Sending:
                 ),
             )
             return
-        self._why_not = f"another has the lock {self._lock}, and did not give it back"
+        self._why_not = f"another connection has the lock {self._lock} and did not release it"
         self.locked_out = True
         self._link.call_later(
             _BETWEEN_TRIES, lambda: self.connected(connection) if connection.is_open else None

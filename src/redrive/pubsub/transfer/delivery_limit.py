@@ -1,9 +1,9 @@
-"""Sees to it that no message is returned to a quorum queue for which that would be once too often.
+"""Prevent messages from being returned to a quorum queue more often than its delivery limit allows.
 
 A quorum queue with a delivery limit deletes a message that is returned when its `x-delivery-count`
-is at the limit. A policy that lowers the limit holds for what is taken already. Source: measured on
-RabbitMQ 3.10.8, 4.0.5 and 4.3.6, with a limit of 5. 4.3.6 does not count what a nack returns, but
-what the end of a channel does, which alone keeps the order.
+is at the limit. A policy that lowers the limit also applies to messages already taken. Source:
+measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, with a limit of 5. 4.3.6 does not count returns by
+nack, but it does count those by closing a channel, which is the only way to keep the order.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ logger = logging.getLogger("redrive")
 
 _NAME = headers.DELIVERY_COUNT.encode()
 _MOST_KEPT = 256 * 1024 * 1024
-"""Bytes of what is held that are kept; on many machines the file is in memory."""
+"""How many bytes of held messages are kept; on many machines the file is in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class ReturnLimit:
     """How often a queue takes a message back before it deletes it.
 
     Args:
-        returns: its delivery limit; None for any number.
-        remedy: what raises it.
-        now: asks for the limit as it is now, which a policy may have lowered meanwhile; it may
-            block. None where nobody can be asked.
+        returns: its delivery limit; None if unlimited.
+        remedy: how to raise it.
+        now: queries the current limit, which a policy may have lowered in the meantime; may block.
+            None if there is no way to query it.
     """
 
     returns: int | None
@@ -44,13 +44,13 @@ class ReturnLimit:
 
 
 class DeliveryLimitWatch:
-    """Watches what is taken from a queue that may have a delivery limit; on the thread of its
-    connection.
+    """A watch on messages taken from a queue that may have a delivery limit; runs on the
+    connection's thread.
 
-    A message at the limit can't be returned. A copy is published to the end of its queue, and it is
-    acked once that is confirmed, so that it is always somewhere. Then, and where a message is one
-    return away from the limit, whoever takes messages is told to end. What is held when a policy
-    lowers the limit is kept in a temporary file until then.
+    A message at the limit can't be returned. A copy of it is published to the end of its queue, and
+    the original is acked once the copy is confirmed, so that the message is never lost. When this
+    happens, or when a message is one return away from the limit, the consumer is told to stop. Held
+    messages are kept in a temporary file until the end, in case a policy lowers the limit.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class DeliveryLimitWatch:
         self.open = 0
         """Copies that are not confirmed yet."""
         self._done: Callable[[], None] | None = None
-        """Waits for them."""
+        """Called once they are confirmed."""
 
     def may_return(self, received: Received, ack: Callable[[], None], key: object) -> bool:
-        """Looks at a message that was taken; whether it may be returned. One that may not is
-        replaced by its copy."""
+        """Check whether a message that was taken may be returned; if not, replace it with a
+        copy."""
         count = returns_of(received)
         most = self._limit.returns
         may_return = most is None or count < most
@@ -87,8 +87,8 @@ class DeliveryLimitWatch:
             self._has_ended = True
             self._end(
                 ConfigurationError(
-                    f"queue {self._queue!r} deletes a message at its "
-                    f"{most + 1:,}. return, and some of its messages have been "
+                    f"queue {self._queue!r} deletes a message that is returned more than "
+                    f"{most:,} times, and some of its messages have been "
                     f"returned {count:,} times: another look could delete them",
                     self._limit.remedy,
                 )
@@ -96,30 +96,31 @@ class DeliveryLimitWatch:
         return may_return
 
     def ask(self) -> int | None:
-        """Ask for the limit as it is now; from a thread that may wait. None for what it was."""
+        """Return the current limit if messages are held and it is lower than before. May block."""
         now = self._limit.now
         limit = now() if now is not None and self._kept else None
         was = self._limit.returns
         return None if limit is None or (was is not None and limit >= was) else limit
 
     def settled(self, key: object) -> None:
-        """Forget a message, which is held no more."""
+        """Forget a message that is no longer held."""
         if self._kept is not None:
             self._kept.forget(key)
 
     def lost(self) -> None:
-        """Forget all that was held, with the connection."""
+        """Forget all held messages, as the connection was lost."""
         if self._kept is not None:
             self._kept.clear()
 
     def close(self) -> None:
-        """Keep nothing any more; from any thread."""
+        """Delete the kept messages; can be called from any thread."""
         if self._kept is not None:
             self._kept.close()
 
     def replace_beyond(self, limit: int, done: Callable[[], None]) -> None:
-        """Replace what could be returned when it was taken, and can't be now. Nothing may be taken
-        any more: a copy that is taken, too, could not be returned either."""
+        """Replace messages that could be returned when they were taken, but no longer can. The
+        reader must have stopped taking messages: if it took a copy, that could not be returned
+        either."""
         count = 0
         for received, ack in () if self._kept is None else self._kept.beyond(limit):
             count += 1
@@ -131,7 +132,7 @@ class DeliveryLimitWatch:
         if count:
             logger.warning(
                 "the delivery limit of queue %s has been lowered to %d while its messages were "
-                "looked at: %d of them, which it would delete at their return, are put at its end. "
+                "looked at: %d of them, which it would delete on return, were moved to its end. "
                 "%s",
                 self._queue,
                 limit,
@@ -176,10 +177,10 @@ class _KeptMessage(NamedTuple):
     """Where a message is in the file.
 
     Args:
-        received: the message without its properties and its body.
+        received: the message without its properties and body.
         returns: how often it was returned.
-        place: where these begin.
-        sizes: how many bytes they have.
+        place: offset of the properties; the body follows them.
+        sizes: lengths of the properties and the body in bytes.
         ack: takes the message out of its queue.
     """
 
@@ -191,20 +192,20 @@ class _KeptMessage(NamedTuple):
 
 
 class _Kept:
-    """What is held, in a temporary file that nobody else can open. On the connection's thread, and
-    asked from another one whether there is something."""
+    """Held messages in a temporary file that nobody else can open. Belongs to the connection's
+    thread; other threads may only check whether it is empty."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
         self._held: dict[object, _KeptMessage] = {}
         self.is_full = False
-        """Whether the file, or its disk, has room for no more."""
+        """Whether the file or its disk is full."""
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
     def add(self, key: object, received: Received, count: int, ack: Callable[[], None]) -> None:
-        """Keep a message, if there is room."""
+        """Keep a message if there is room."""
         if self.is_full:
             return
         try:
@@ -213,7 +214,7 @@ class _Kept:
             place = self._file.tell()
             self._file.write(received.properties)
             self._file.write(received.body)
-        except (OSError, ValueError):  # no room, or closed meanwhile
+        except (OSError, ValueError):  # no room, or closed in the meantime
             self.is_full = True
         else:
             sizes = len(received.properties), len(received.body)
@@ -222,11 +223,11 @@ class _Kept:
             self.is_full = place > _MOST_KEPT
 
     def forget(self, key: object) -> None:
-        """Keep a message no more."""
+        """Stop keeping a message."""
         self._held.pop(key, None)
 
     def clear(self) -> None:
-        """Keep nothing of what was held."""
+        """Stop keeping all messages."""
         self._held.clear()
         if self._file is not None:
             self._file.seek(0)
@@ -235,12 +236,13 @@ class _Kept:
         """Delete the file."""
         self.is_full = True
         if self._file is not None:
-            # what it could not write is of no use any more
+            # data that could not be flushed is no longer needed
             with contextlib.suppress(OSError):
                 self._file.close()
 
     def beyond(self, limit: int) -> Iterator[tuple[Received, Callable[[], None]]]:
-        """Give the messages that were returned so often, and what acks each."""
+        """Yield the messages that were returned at least `limit` times, each with its ack
+        function."""
         for kept in list(self._held.values()):
             if kept.returns < limit or self._file is None:
                 continue
@@ -248,14 +250,14 @@ class _Kept:
                 self._file.seek(kept.place)
                 properties, body = map(self._file.read, kept.sizes)
             except (OSError, ValueError):
-                self.is_full = True  # the last of it could not be written
+                self.is_full = True  # the end of the file could not be written
                 return
             yield kept.received._replace(properties=properties, body=body), kept.ack
 
 
 def returns_of(received: Received) -> int:
-    """How often a quorum queue says that it got a message back; 0 where it says nothing. What a
-    publisher has written is on the first delivery alone, and counts for nothing."""
+    """Return how often a quorum queue got a message back, according to its header; 0 without the
+    header. A header written by a publisher is ignored: it is only seen on the first delivery."""
     if not received.redelivered or _NAME not in received.properties:
         return 0
     table = Properties.parse(received.properties).headers

@@ -1,7 +1,8 @@
-"""Carries out a migration: a live subscription's queues get new arguments, and no message is lost.
+"""Carry out a migration: the queues of a live subscription get new arguments, without losing
+messages.
 
-What to do next is `redrive.topology.migration`'s to say, from what is on the broker; here it is
-done. It may die at any moment: the next run goes on.
+`redrive.topology.migration` decides the next step from the state of the broker; this module
+executes it. A run may die at any moment, and the next run continues.
 """
 
 import time
@@ -25,34 +26,34 @@ from redrive.topology.model import Subscription
 _BEFORE_ALL_OTHERS = 1_000_000
 _BATCH = 200
 _SETTLING = 0.5
-"""Seconds that a message which was being routed while bindings changed has to arrive."""
+"""How long to wait for messages that were being routed while bindings changed, in seconds."""
 _STATISTICS_ARE_LATE = 12.0
-"""Seconds until the management API surely tells what consumers hold.
+"""Seconds until the management API reliably counts messages held by consumers.
 
-Source: a queue tells each 5 s, and what it told is collected each 5 s
+Source: a queue reports every 5 s, and reports are collected every 5 s
 (collect_statistics_interval); measured on 3.10.8: up to 10.0 s.
 """
 _PATIENCE = 60.0
 _MOST_RACES = 5
 _MOST_IN_FLIGHT = 1000
-"""Messages that are sent and not confirmed."""
+"""Maximum number of sent but unconfirmed messages."""
 _MOST_TWICE = 2 * _MOST_IN_FLIGHT
-"""Those, and as many whose acks are on their way: so many may be there twice when a run dies."""
+"""Those, plus as many whose acks are in transit: the most messages that may exist twice when a run
+dies."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class MigrationReport:
-    """What a migration has done.
+    """The result of a migration.
 
     Args:
-        steps: how many steps.
-        moved: messages that were moved, each as often as it was.
-        twins: copies that were taken out again: a message that reached both queues while bindings
-            changed.
-        possible_duplicates: messages that may be there twice: moves whose confirm was not seen,
-            also those of a run that died.
+        steps: number of steps.
+        moved: number of moves; a message counts each time it was moved.
+        twins: removed copies of messages that had reached both queues while bindings changed.
+        possible_duplicates: messages that may exist twice because their move was not seen to be
+            confirmed, including those of a run that died.
     """
 
     steps: int = 0
@@ -82,7 +83,7 @@ class Migration:
         self._is_held_back = False
 
     def run(self) -> MigrationReport:
-        """Does what is left to be done."""
+        """Carry out the remaining steps."""
         self._declare_exchanges()
         while True:
             observed = self._management.observe()
@@ -99,7 +100,7 @@ class Migration:
             self._report.steps += 1
 
     def _declare_exchanges(self) -> None:
-        """Another mechanism may need an exchange that nobody has needed so far, and a newer
+        """Declare the exchanges: a new mechanism may need one that does not exist yet, and a newer
         broker."""
         with declaring(self._connector) as declarer:
             self._subscription.check_broker(declarer.version)
@@ -124,9 +125,10 @@ class Migration:
                 assert_never(step.kind)
 
     def _divert(self, step: Step) -> None:
-        """Switches, and begins to drain: from before the switch on no other consumer gets anything.
+        """Redirect the bindings to the transit queue and start draining.
 
-        One that did could have handled a message whose copy is in the transit queue.
+        Draining starts before the switch, so that no other consumer gets a message that also has a
+        copy in the transit queue.
         """
         self._quiet.discard(step.queue.name)
         with declaring(self._connector) as declarer:
@@ -142,16 +144,16 @@ class Migration:
     def _drain(self, step: Step) -> None:
         self._move(step, step.queue.name, lambda: self._identities_in(step.transit.name))
         while not self._is_quiet(step):
-            self._on_progress(f"{step.queue.name}: waiting for what its consumers hold")
+            self._on_progress(f"{step.queue.name}: waiting for messages held by its consumers")
             self._move(step, step.queue.name, Counter)
         self._quiet.add(step.queue.name)
 
     def _is_quiet(self, step: Step) -> bool:
-        """Whether the queue is empty, what is held included, and stays so for as long as statistics
-        are late.
+        """Return whether the queue is empty, including held messages, and stays so for as long as
+        statistics are late.
 
-        A main queue's consumer that is leaving may hold messages when it is counted no more; of the
-        others, nobody works off messages.
+        A consumer that is leaving a main queue may still hold messages when it is no longer
+        counted. Nobody processes the messages of the other queues.
         """
         queue = step.queue.name
         deadline = time.monotonic() + _STATISTICS_ARE_LATE
@@ -170,9 +172,9 @@ class Migration:
                 time.sleep(_SETTLING)
         if uncounted:
             raise ConfigurationError(
-                f"the management API does not tell how many messages of {queue!r} consumers hold",
-                "Have the broker collect statistics (management.disable_stats, "
-                "management_agent.disable_metrics_collector); then run this again.",
+                f"the management API does not show how many messages of {queue!r} are unacked",
+                "Enable the broker's statistics (management.disable_stats, "
+                "management_agent.disable_metrics_collector), then run this again.",
             )
         return True
 
@@ -180,24 +182,23 @@ class Migration:
         with declaring(self._connector) as declarer:
             depth = declarer.depth(step.queue.name)
             if depth is not None and depth.messages:
-                self._quiet.discard(step.queue.name)  # something was requeued to it meanwhile
+                self._quiet.discard(step.queue.name)  # something was requeued to it in the meantime
                 return
             declarer.delete(step.queue)
             try:
                 declarer.declare(step.queue)
             except TopologyMismatch:
-                # A subscriber that still asks for the old arguments was faster. It is empty: go on
-                # from the beginning.
+                # A subscriber that still declares the old arguments was faster. The queue is empty,
+                # so start over.
                 self._races += 1
                 if self._races > _MOST_RACES:
                     raise ConfigurationError(
-                        f"a subscriber makes {step.queue.name!r} with its old arguments again and "
-                        "again",
-                        "Stop it, or give it the new arguments; then run this again.",
+                        f"a subscriber keeps declaring {step.queue.name!r} with its old arguments",
+                        "Stop it, or give it the new arguments, then run this again.",
                     ) from None
 
     def _remove(self, step: Step) -> None:
-        """Deletes the empty retry queue, and has nothing come to its transit queue any more."""
+        """Delete the empty retry queue, and unbind its transit queue."""
         with declaring(self._connector) as declarer:
             depth = declarer.depth(step.queue.name)
             if depth is not None and depth.messages:
@@ -208,8 +209,8 @@ class Migration:
                 declarer.unbind(replace(binding, destination=step.transit.name))
 
     def _restore(self, step: Step) -> None:
-        """Binds the new queue. What reaches both queues meanwhile is held here, so that its copy is
-        known before a consumer has it."""
+        """Bind the new queue. Messages that reach both queues in the meantime are held here, so
+        that copies are recognised before a consumer gets them."""
         with (
             QueueReader(
                 self._connector,
@@ -228,7 +229,8 @@ class Migration:
             )
 
     def _tell_of_a_run_that_died(self) -> None:
-        """What it had on its way is in both queues, or handled since."""
+        """Report that messages which an earlier run was moving are in both queues, or have been
+        handled since."""
         queues = (
             self._subscription.queue,
             self._subscription.retry_queue,
@@ -239,10 +241,10 @@ class Migration:
             count = min(_MOST_TWICE, sum(depth.messages for depth in found if depth is not None))
         if count:
             self._report.possible_duplicates += count
-            # Now, and not only at the end: this run may die, too.
+            # Now rather than at the end: this run may die, too.
             self._on_progress(
-                f"an earlier run was broken off; up to {count} messages of "
-                f"{self._subscription.queue} may be there twice"
+                f"an earlier run was interrupted; up to {count} messages of "
+                f"{self._subscription.queue} may exist twice"
             )
 
     def _return(self, step: Step) -> None:
@@ -254,13 +256,13 @@ class Migration:
         )
         with declaring(self._connector) as declarer:
             depth = declarer.depth(step.transit.name)
-            # A consumer that is there is one of a run that died: what it holds is not counted, and
-            # would go with the queue.
+            # A consumer that is still there belongs to a run that died: the messages it holds are
+            # not counted, and would be deleted with the queue.
             if depth is not None and not (depth.messages or depth.consumers):
                 declarer.delete(step.transit)
 
     def _identities_in(self, queue: str) -> Counter[str]:
-        """The identities of the messages that are in a queue now; all of them stay in it."""
+        """Return the identities of the messages in a queue; all of them stay there."""
         with declaring(self._connector) as declarer:
             depth = declarer.depth(queue)
         if depth is None or not depth.messages:
@@ -274,7 +276,7 @@ class Migration:
     def _identities_of(
         self, holder: QueueReader, queue: str, most: int | None, deadline: float
     ) -> Counter[str]:
-        """The identities of the next messages: of so many, or of those that come until the
+        """Return the identities of the next `most` messages, or of those that come until the
         deadline."""
         found: Counter[str] = Counter()
         taken_in_all = 0
@@ -293,7 +295,7 @@ class Migration:
     def _delivery(self, taken: Held, source: str) -> Delivery:
         received = taken.received
         main = self._subscription.exchanges.main
-        # Of the interop kind, messages come back from the retry queue through the main exchange.
+        # With interop retries, messages come back from the retry queue through the main exchange.
         way_back = (
             main
             if received.exchange == main and received.routing_key == self._subscription.queue
@@ -307,12 +309,13 @@ class Migration:
             received.body,
             received.redelivered,
             way_back,
-            # What a transit queue has taken back has not failed.
+            # Messages that went back to a transit queue have not failed.
             held_back=self._is_held_back and source == self._subscription.queue,
         )
 
     def _holds_back(self, queue: str) -> bool:
-        """Whether the broker holds back in this queue what a channel ends with, as failed."""
+        """Return whether the broker holds back messages of this queue as failed when a channel
+        closes."""
         return queue == self._subscription.queue and (
             self._is_held_back or self._subscription.retry_via == "broker"
         )
@@ -324,10 +327,10 @@ class Migration:
         look_for_twins: Callable[[], Counter[str]],
         most_in_flight: int = 0,
     ) -> None:
-        """Moves what is in a queue; a copy that the other queue has is only taken out.
+        """Move the messages of a queue, removing those of which the other queue has a copy.
 
-        Which these are is asked once everything of the queue comes here: all of it, where other
-        consumers are to get nothing.
+        `look_for_twins` is called once all of the queue's messages come here, that is, when other
+        consumers get nothing any more.
         """
         moving = _Moving(step, source, self._report)
         with (
@@ -367,7 +370,7 @@ class Migration:
 
 
 class _Moving:
-    """Messages on their way from a queue to another: each is acked when the other queue has it."""
+    """Messages being moved between queues: each is acked when the other queue has it."""
 
     def __init__(self, step: Step, source: str, report: MigrationReport) -> None:
         self._step = step
@@ -379,15 +382,15 @@ class _Moving:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are enough to be sent."""
+        """Whether a batch is complete."""
         return len(self._batch) >= _BATCH
 
     def has_failed(self) -> bool:
-        """Whether one could not be moved."""
+        """Return whether a message could not be moved."""
         return self._failure is not None
 
     def add(self, taking: QueueReader, taken: Held, delivery: Delivery) -> None:
-        """Puts a message into the batch."""
+        """Add a message to the batch."""
         publish = moved(self._step, delivery, self._source, frame_max=taking.frame_max)
         self._in_flight.add(1)
         self._batch.append(
@@ -405,7 +408,7 @@ class _Moving:
         )
 
     def send(self, taking: QueueReader) -> None:
-        """Sends the batch, and waits while too many are on their way."""
+        """Send the batch, and wait while too many messages are unconfirmed."""
         if self._batch:
             taking.publish(self._batch)
             self._batch = []
@@ -424,7 +427,7 @@ class _Moving:
             self._in_flight.settle()
 
     def wait(self, taking: QueueReader) -> None:
-        """Waits until each is settled; raises why one could not be moved."""
+        """Wait until all messages are settled; raise the first error."""
         taking.drain()
         self._wait_until_below(1)
         if self._failure is not None:
@@ -434,8 +437,8 @@ class _Moving:
         if not self._in_flight.wait_until_below(count, _PATIENCE):
             raise BrokerUnavailable(
                 self._source,
-                f"{self._in_flight.count} messages that were moved were not confirmed in time",
-                "Run this again: it goes on.",
+                f"{self._in_flight.count} moved messages were not confirmed in time",
+                "Run this again to continue.",
             )
 
 
@@ -445,15 +448,15 @@ def _wait_until_consuming(taking: QueueReader, connector: Connector) -> None:
         if time.monotonic() > deadline:
             raise BrokerUnavailable(
                 connector.url.address,
-                "it did not let us consume in time",
-                "Run this again: it goes on.",
+                "consuming did not start in time",
+                "Run this again to continue.",
             )
         time.sleep(0.01)
 
 
 def _switch(declarer: Declarer, step: Step, to: str, of: str) -> None:
-    """Binds one queue as the other, which then loses its bindings: in between both get what comes,
-    never neither."""
+    """Bind one queue in place of another. The new bindings are added before the old ones are
+    removed, so that no message is missed."""
     for binding in step.bindings:
         declarer.declare(replace(binding, destination=to))
     for binding in step.bindings:

@@ -1,4 +1,4 @@
-"""How full the queue may be that messages are sent to."""
+"""Limit sending by the depth of the target queue."""
 
 import contextlib
 import time
@@ -11,14 +11,14 @@ from redrive.pubsub.blocking.declarer import Declarer, declaring
 _BETWEEN_LOOKS = 0.25
 
 DepthOf = Callable[[str], int | None]
-"""Tells how many messages of a queue are ready; None where there is no such queue."""
+"""Returns the number of ready messages of a queue, or None if the queue does not exist."""
 
 
 class Pace:
-    """Messages are sent only while the queue that they go to has fewer than so many ready.
+    """A limit on sending: at most `most` messages may be ready in the target queue.
 
-    What is on its way when the queue is asked may be counted by it or not: it takes its room
-    either way, so that the queue never has more by this run's doing.
+    Messages in flight may or may not be in the queue's count, so they are always added. That way
+    this run never makes the queue exceed the limit.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Pace:
         self._silent_since: float | None = None
 
     def has_room(self, queue: str, in_flight: int) -> bool:
-        """Whether one more may be sent to a queue now."""
+        """Return whether one more message may be sent to a queue now."""
         if self._most is None:
             return True
         now = self._clock()
@@ -48,7 +48,7 @@ class Pace:
         return self._left[queue] > 0
 
     def sent(self, queue: str) -> None:
-        """One more goes to a queue."""
+        """Count a message sent to a queue."""
         if self._most is not None:
             self._left[queue] -= 1
 
@@ -62,13 +62,13 @@ class Pace:
                 raise
             return 0
         self._silent_since = None
-        # A queue that is gone refuses what is sent to it, which is told of each message.
+        # A queue that is gone refuses messages; that is reported for each message.
         return most - (depth or 0)
 
 
 class DepthProbe:
-    """Asks queues how much is in them, on a connection of its own that is kept between questions,
-    and made anew after it was lost."""
+    """A probe of queue depths on its own connection, which is kept open and renewed after a
+    loss."""
 
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
@@ -76,9 +76,9 @@ class DepthProbe:
         self._declarer: Declarer | None = None
 
     def depth(self, queue: str) -> int | None:
-        """How many messages of a queue are ready; None where there is no such queue.
+        """Return the number of ready messages of a queue, or None if it does not exist.
 
-        Source: RabbitMQ 4.3.6 lets nobody look at a queue that they have no right on; 3.10.8 and
+        Source: RabbitMQ 4.3.6 lets nobody look at a queue without a permission on it; 3.10.8 and
         4.0.5 let everybody.
         """
         try:
@@ -88,7 +88,7 @@ class DepthProbe:
         except PermissionDenied as error:
             raise ConfigurationError(
                 f"this user may not see how many messages queue {queue!r} has",
-                "Give a right on the queue, or requeue at a rate: leave out `pace_by_depth`.",
+                "Grant a permission on the queue, or omit `pace_by_depth` and give a rate.",
             ) from error
         except Exception as error:
             self._forget(error)
@@ -96,18 +96,19 @@ class DepthProbe:
         return None if depth is None else depth.messages
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._declarer = None
         self._open.close()
 
     def _forget(self, error: Exception) -> None:
-        """Has the context of the connection see why it ends, and raise that as an error of ours."""
+        """Exit the connection's context with the error, so that it raises the matching redrive
+        error."""
         self._declarer = None
         self._open.__exit__(type(error), error, error.__traceback__)
 
 
 def check_pace(most: int | None, *, via: bool) -> None:
-    """Checks that messages can be sent by the depth of their queue."""
+    """Check that sending can be limited by queue depth."""
     if most is not None and most < 1:
         raise ConfigurationError(
             f"no message can be sent while a queue has fewer than {most:,}",

@@ -1,4 +1,4 @@
-"""Takes messages from a queue, and returns what was not settled."""
+"""Take messages from a queue, and return those that were not settled."""
 
 import contextlib
 import logging
@@ -27,10 +27,10 @@ T = TypeVar("T")
 Leave = Callable[[Callable[[list[Consumer]], None]], None]
 
 PATIENCE = 60.0
-"""Seconds that a broker may take to end a consumer or a channel: thousands of acks may be before
+"""Seconds that a broker may take to end a consumer or a channel: thousands of acks may precede
 that, and each costs it a search."""
 _BACK_WITHIN = 5.0
-"""Seconds after which somebody else must have taken what was returned."""
+"""Seconds after which returned messages that are not back must have been taken by somebody else."""
 _BETWEEN_LOOKS = 0.005
 _NO_MORE_FOR = 0.1
 
@@ -44,11 +44,11 @@ def return_in_order(
     on_returned: Callable[[int], None] = lambda _: None,
     patience: float = PATIENCE,
 ) -> bool:
-    """Ends consumers, the oldest first, and waits between them until what one held is back.
+    """End consumers, oldest first, waiting each time until the messages that it held are back.
 
-    A quorum queue puts what is returned behind what was returned before, and before what was never
-    taken: its order is kept where all of it is held, and where nothing is. A broker says that a
-    channel is closed a moment before its messages are back.
+    A quorum queue puts returned messages behind those returned before, and ahead of those never
+    taken. So its order is kept if all of it is held, or nothing. A broker reports a channel as
+    closed a moment before its messages are back.
     """
     consumers: list[Consumer] = _answer(link, ended, leave, patience) or []
     with contextlib.ExitStack() as stack:
@@ -73,7 +73,8 @@ def _answer(
     ask: Callable[[Callable[[T], None]], None],
     patience: float,
 ) -> T | None:
-    """What is answered on the link's thread; None where that has ended, or takes too long."""
+    """Run `ask` on the link's thread and return its answer; None if the thread has ended or takes
+    too long."""
     answers: SimpleQueue[T] = SimpleQueue()
     link.call(lambda: ask(answers.put))
     deadline = time.monotonic() + patience
@@ -94,7 +95,7 @@ def _wait_until_there_are(count: int, declarer: Declarer | None, queue: str) -> 
 
 
 def _depth(declarer: Declarer | None, queue: str) -> int | None:
-    """How many messages are ready; None where that can't be told."""
+    """Return the number of ready messages, or None if it can't be found out."""
     with contextlib.suppress(RedriveError):
         depth = None if declarer is None else declarer.depth(queue)
         return None if depth is None else depth.messages
@@ -104,43 +105,43 @@ def _depth(declarer: Declarer | None, queue: str) -> int | None:
 logger = logging.getLogger("redrive")
 
 WINDOW = 5000
-"""Messages that one consumer holds before the next begins."""
+"""Messages that one consumer holds before the next one starts."""
 
 _QUIET = 0.2
 _SURELY_EMPTY = 2.0
-"""Seconds for which a queue must be empty: one whose consumer was lost gets its messages back a
-moment later."""
+"""Seconds for which a queue must be empty: after a consumer is lost, its messages return a moment
+later."""
 _SURELY_BACK = 8.0
-"""Seconds that what must be there may take to come from a broker that is busy with others."""
+"""Seconds that expected messages may take to come from a busy broker."""
 _BATCH = 1000
 AHEAD = 2 * WINDOW
-"""Messages that may wait to be looked at before another window is opened, where all may not be
-needed."""
+"""Messages that may be unread before another window is opened, if not all may be needed."""
 _FIRST_STEP = 100
 _COUNTS_RETURNS = (b"x-delivery-count", b"x-acquired-count")
 """Headers of a quorum queue's messages that were delivered before. Source: measured on RabbitMQ
 3.10.8 and 4.0.5; 4.3.6 has both."""
 _SLOWEST = 4000
-"""Messages a second that a quorum queue hands out, or takes back, on a busy machine."""
+"""Messages per second that a quorum queue delivers or takes back on a busy machine."""
 _MOST_BYTES_WAITING = 32 * 1024 * 1024
 _BREATH = 0.01
 _CLOSING_TIME = 10.0
 
 
 def surely_back(count: int) -> float:
-    """Seconds within which a broker surely hands out so many messages, or takes them back."""
+    """Return the seconds within which a broker is certain to deliver this many messages, or take
+    them back."""
     return (_SURELY_BACK if count else _SURELY_EMPTY) + count / _SLOWEST
 
 
 class Held(NamedTuple):
-    """A delivery, and the consumer that it came by."""
+    """A delivery and its consumer."""
 
     consumer: Consumer
     received: Received
 
 
 def delivery_of(main_queue: str, received: Received) -> Delivery:
-    """What was received from the failed queue of `main_queue`."""
+    """Return a message received from the failed queue of `main_queue` as a Delivery."""
     return Delivery(
         main_queue,
         received.exchange,
@@ -152,17 +153,18 @@ def delivery_of(main_queue: str, received: Received) -> Delivery:
 
 
 def was_returned(received: Received) -> bool:
-    """Whether a quorum queue has delivered this message before, and got it back."""
+    """Return whether a quorum queue has delivered this message before and got it back."""
     return received.redelivered and any(header in received.properties for header in _COUNTS_RETURNS)
 
 
 class QueueReader:
-    """Consumes a queue for a caller's thread; a context manager.
+    """A consumer of a queue for a caller's thread; use it as a context manager.
 
-    Where much is to be held, it is held in windows: a consumer that has as many as a window is
-    cancelled, keeps them, and is followed by the next. Acking one message of many on a channel
-    costs a broker as much as there are before it: 50,000 on one took five times as long as in
-    windows. Source: measured on RabbitMQ 4.3.6, one of seven acked.
+    If many messages have to be held, they are held in windows: a consumer that has received a
+    window's worth is cancelled, keeps its messages, and is followed by the next. Acking one message
+    of many on a channel costs the broker time in proportion to the messages before it: 50,000 on
+    one channel took five times as long as in windows. Source: measured on RabbitMQ 4.3.6, one of
+    seven acked.
     """
 
     def __init__(
@@ -196,7 +198,8 @@ class QueueReader:
         self._deferred: Callable[[], None] | None = None
         self._taken = 0
         self.keeps_order = True
-        """Whether, at the end, more is held than was wanted where the queue's order needs it."""
+        """Whether more messages than wanted are held at the end if the queue's order requires
+        it."""
         self._received_here = 0
         self._comes_back = comes_back
         self._on_lost = lost
@@ -235,8 +238,8 @@ class QueueReader:
     def next(
         self, timeout: float, *, empty: Callable[[], bool], stop: Callable[[], bool] = lambda: False
     ) -> Held | None:
-        """The next message; None where the queue is empty, `stop` says so, or another consumer has
-        what is in it."""
+        """Return the next message; None if the queue is empty, `stop` returns True, or another
+        consumer has the queue's messages."""
         if self._ready:
             return self._ready.popleft()
         began = time.monotonic()
@@ -246,8 +249,8 @@ class QueueReader:
             taken = self._poll()
             if taken is not None:
                 return taken
-            # Only after a poll: what the broker was asked for may have taken its time, and messages
-            # came meanwhile.
+            # Only after a poll: a request to the broker may have taken a while, and messages may
+            # have arrived in the meantime.
             now = time.monotonic()
             if losses != self._losses or not self._connected:
                 losses, empty_since = self._losses, None
@@ -256,10 +259,10 @@ class QueueReader:
             if now - began > timeout:
                 if not self._connected:
                     raise BrokerUnavailable(
-                        self._link.address, f"it was not there, or not back, within {timeout:g} s"
+                        self._link.address, f"it did not answer, or reconnect, within {timeout:g} s"
                     )
                 logger.warning(
-                    "queue %s has messages and none comes: another consumer has it for itself",
+                    "queue %s has messages but delivers none: another consumer has exclusive use",
                     self._queue,
                 )
                 return None
@@ -272,8 +275,8 @@ class QueueReader:
     def some(
         self, most: int, timeout: float, *, empty: Callable[[], bool], stop: Callable[[], bool]
     ) -> list[Held]:
-        """The next message as `next` gives it, and those that are here already, up to `most`; none
-        where `next` gives none."""
+        """Return the next message like `next`, plus those already received, up to `most`; empty if
+        `next` returns None."""
         first = self.next(timeout, empty=empty, stop=stop)
         if first is None:
             return []
@@ -281,52 +284,53 @@ class QueueReader:
         return [first, *(ready.popleft() for _ in range(min(most - 1, len(ready))))]
 
     def is_current(self, taken: Held) -> bool:
-        """Whether a message can still be settled: its connection was not lost since."""
+        """Return whether a message can still be settled, that is, its connection was not lost
+        since."""
         return taken.consumer in self._consumers
 
     @property
     def consuming(self) -> bool:
-        """Whether messages would come now, if there were any."""
+        """Whether the broker would deliver messages now, if there were any."""
         consumer = self._consumer
         return consumer is not None and consumer.consuming
 
     @property
     def frame_max(self) -> int:
-        """The connection's largest frame, in bytes; 0 for no limit."""
+        """The connection's maximum frame size in bytes; 0 for no limit."""
         return self._frame_max
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker takes no messages now; None when it does."""
+        """Why the broker is blocking publishers now, or None if it is not."""
         return self._outbox.blocked
 
     @property
     def has_more(self) -> bool:
-        """Whether the next message is here already."""
+        """Whether the next message has already been received."""
         return bool(self._ready)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the broker has taken in every ack. Known once this is left."""
+        """Whether the broker has processed every ack. Known once the context is exited."""
         return self._is_settled
 
     @property
     def held(self) -> int:
-        """How many messages came by this connection."""
+        """The number of messages received on the current connection."""
         return self._received_here
 
     def publish(self, batch: list[tuple[Held, Outgoing]]) -> None:
-        """Publishes what is to take the place of messages taken; those of a connection that is lost
-        are settled as lost."""
+        """Publish replacements for messages taken; if the connection of such a message is lost, its
+        replacement is settled as failed."""
         self._mailbox.put(batch)
 
     def ack(self, taken: Held) -> None:
-        """Takes a message out of the queue; from any thread."""
+        """Take a message out of the queue; can be called from any thread."""
         self._link.call(lambda: self.settled(taken))
 
     def ack_all(self, batch: Sequence[Held]) -> None:
-        """Takes these messages out of the queue, and wakes the other thread once for all of them;
-        from any thread."""
+        """Take these messages out of the queue, waking the I/O thread only once; can be called from
+        any thread."""
 
         def settle() -> None:
             for taken in batch:
@@ -335,7 +339,7 @@ class QueueReader:
         self._link.call(settle)
 
     def catch_up(self) -> bool:
-        """Whether the connection was lost since this was asked last; `lost` was called then."""
+        """Return whether the connection was lost since the last call; if so, call `lost`."""
         if self._losses_seen == self._losses:
             return False
         self._losses_seen = self._losses
@@ -345,7 +349,7 @@ class QueueReader:
         return True
 
     def drain(self) -> None:
-        """From now on nothing of what comes is waited for: confirms must get through."""
+        """Stop slowing down for unread messages, so that confirms get through."""
         self._draining = True
 
     def __enter__(self) -> Self:
@@ -382,7 +386,7 @@ class QueueReader:
             lambda left: self._begin_to_leave(left, limit),
             self._ended,
             told,
-            # A broker that blocks this connection reads nothing of what it is asked.
+            # A broker that blocks this connection does not read its requests.
             PATIENCE if self.blocked is None else _CLOSING_TIME,
         )
         self._link.close()
@@ -393,7 +397,8 @@ class QueueReader:
             self._last_life.close()
 
     def _wait_for_copies(self) -> None:
-        """Waits until what can't be returned is confirmed elsewhere: it would be deleted."""
+        """Wait until copies of messages that can't be returned are confirmed: the originals would
+        be deleted."""
         deadline = time.monotonic() + PATIENCE
         while (
             self._last_life is not None
@@ -405,29 +410,30 @@ class QueueReader:
 
     @property
     def _surely_empty(self) -> float:
-        """Seconds for which a queue must be empty, so that surely nothing is under way to here."""
+        """Seconds for which a queue must be empty before it is certain that no message is in
+        transit."""
         return surely_back(max(0, self._expected - self._received_here))
 
     @property
     def _left(self) -> int:
-        """How many messages are wanted besides those that came."""
+        """The number of messages still wanted."""
         return (self._most or 0) - self._received_here
 
     @property
     def _is_in_order(self) -> bool:
-        """Whether what is held can be returned without changing the queue's order.
+        """Whether the held messages can be returned without changing the queue's order.
 
-        A quorum queue delivers what was returned before all else, and puts what is returned behind
-        what was returned before. So either all that was ever returned is held, which a message that
-        never was tells, or the rest has to be held as well. A classic queue returns each message to
-        its place. Source: measured on 3.10.8, 4.0.5 and 4.3.6.
+        A quorum queue delivers returned messages before all others, and puts newly returned ones
+        behind them. So either all messages that were ever returned are held, which is the case once
+        a message comes that never was, or the rest has to be held as well. A classic queue returns
+        each message to its place. Source: measured on 3.10.8, 4.0.5 and 4.3.6.
         """
         return (
             self._whole is None or not self._returned_before or self._received_here >= self._whole
         )
 
     def _hold_what_the_order_needs(self) -> None:
-        """Holds more, and drops it at once, until what is held can be returned in its order."""
+        """Hold more messages, discarding them here at once, until all can be returned in order."""
         received, since = -1, time.monotonic()
         while not self._is_in_order and self._connected and self._failure is None:
             if self._received_here != received:
@@ -447,8 +453,8 @@ class QueueReader:
         except Empty:
             return None
         while taken is not None:
-            # All that is here at once: waking the other thread for each costs more than the
-            # message.
+            # Take all available messages at once: waking the other thread for each one costs more
+            # than the message.
             self._bytes_taken += len(taken.received.body)
             self._taken += 1
             if self.is_current(taken):
@@ -479,7 +485,7 @@ class QueueReader:
         self._outbox.pump()
 
     def settled(self, taken: Held) -> None:
-        """Acks a message on the I/O thread; those of one round go together."""
+        """Ack a message on the I/O thread; acks of one round are sent together."""
         if not self.is_current(taken):
             return
         taken.consumer.ack(taken.received.delivery_tag)
@@ -495,7 +501,7 @@ class QueueReader:
         self._to_flush.clear()
 
     def connected(self, connection: Wire) -> None:
-        """The link is up: consume."""
+        """Start consuming."""
         if self._closing:
             return
         self._frame_max = connection.frame_max
@@ -508,7 +514,7 @@ class QueueReader:
         self._connected = True
 
     def _take_more(self) -> None:
-        """Has more delivered than was wanted; not all at once, since little may be enough."""
+        """Request more messages than were wanted; in steps, since a few may be enough."""
         self._ahead = None
         self._open_deferred()
         window, whole = self._consumer, self._whole
@@ -526,7 +532,7 @@ class QueueReader:
         self._follow(window)
 
     def _resume(self) -> None:
-        """Opens the window that waits for the caller, now that he is here."""
+        """Open the deferred window, now that the caller has caught up."""
         if (
             self._deferred is not None
             and self._ahead is not None
@@ -540,7 +546,7 @@ class QueueReader:
             deferred()
 
     def _follow(self, window: Consumer) -> None:
-        """Has the next window follow this one."""
+        """Open the next window after this one."""
         connection = self._connection
 
         def next_window() -> None:
@@ -565,11 +571,10 @@ class QueueReader:
         self._consumers[self._consumer] = None
 
     def _fill_window(self, window: Consumer) -> None:
-        """Has the next window follow this one, once this has its share and the broker sends it no
-        more.
+        """Open the next window once this one has its share and the broker sends it no more.
 
-        Not before: a quorum queue puts behind all others what is on its way to a consumer that is
-        cancelled. Source: measured on 4.3.6.
+        Not before: when a consumer is cancelled, a quorum queue puts the messages in transit to it
+        behind all others. Source: measured on 4.3.6.
         """
         self._room -= 1
         if self._room > 0 or window.credit >= self._left:
@@ -597,8 +602,8 @@ class QueueReader:
         self._bytes_received += len(taken.received.body)
         self._inbox.put(taken)
         if self._bytes_received - self._bytes_taken > _MOST_BYTES_WAITING and not self._draining:
-            # Not reading for a moment makes the broker wait, by TCP's own means; memory stays flat
-            # where the caller is slow.
+            # Pausing reads makes the broker wait through TCP flow control, so memory stays constant
+            # if the caller is slow.
             time.sleep(_BREATH)
 
     def _refused(self, error: RedriveError) -> None:
@@ -610,7 +615,7 @@ class QueueReader:
             self.gave_up(error)
 
     def disconnected(self, error: RedriveError) -> None:
-        """The link is down; what was not settled is in the queue again."""
+        """Handle a lost connection; unsettled messages are in the queue again."""
         self._connected = False
         self._consumer = None
         self._consumers.clear()
@@ -625,18 +630,18 @@ class QueueReader:
             self._link.close()
 
     def gave_up(self, error: RedriveError) -> None:
-        """There is no link."""
+        """Note that the link has failed for good."""
         self._failure = error
         self._inbox.put(None)
 
     def ended(self) -> None:
-        """The I/O thread ends."""
+        """Note that the I/O thread has ended."""
         self._connected = False
         self._ended.set()
 
     def _begin_to_leave(self, left: Callable[[list[Consumer]], None], limit: int | None) -> None:
-        """Stops all deliveries, and calls `left` once no more can come: what one consumer returned
-        would be sent to another."""
+        """Stop all deliveries and call `left` once no more can come. Otherwise messages returned by
+        one consumer would be sent to another."""
         self._closing = True
         self._draining = True
         consumers = list(self._consumers)

@@ -1,5 +1,5 @@
-"""The broker's side of one connection: bytes come in, bytes go out, and the model does what they
-say. It does no I/O.
+"""The broker's side of one connection: parses incoming bytes, applies them to the model, and writes
+replies. It does no I/O.
 
 Source: AMQP 0-9-1 specification, and https://www.rabbitmq.com/docs/amqp-0-9-1-reference for
 RabbitMQ's extensions.
@@ -29,7 +29,7 @@ _EXCHANGE, _QUEUE, _BASIC_CLASS, _CONFIRM, _TX = 40, 50, 60, 85, 90
 
 
 class _Asked(NamedTuple):
-    """A method, with whom it is from."""
+    """A method call with its sender."""
 
     host: VirtualHost
     session: object
@@ -38,7 +38,7 @@ class _Asked(NamedTuple):
     arguments: MethodArguments
 
     def answer(self, class_id: int, method: int, arguments: bytes = b"") -> None:
-        """Answers it."""
+        """Send the reply to the method."""
         self.write(method_frame(self.channel.number, class_id, method, arguments))
 
 
@@ -50,7 +50,7 @@ def carry_out(
     method: tuple[int, int],
     payload: bytes,
 ) -> None:
-    """Does what a method asks for."""
+    """Execute a method."""
     does = _METHODS.get(method)
     if does is None:
         raise RefusedByModel(NOT_IMPLEMENTED, f"method {method[0]}.{method[1]}")
@@ -303,18 +303,18 @@ _CAPABILITIES = (
 
 
 class BrokerModel(Protocol):
-    """The broker, as a connection sees it."""
+    """The broker as seen by a connection."""
 
     @property
     def version(self) -> str:
-        """What it says its version is."""
+        """The version that the broker reports."""
 
     @property
     def virtual_hosts(self) -> Mapping[str, VirtualHost]:
-        """Its virtual hosts by name."""
+        """The virtual hosts by name."""
 
     def lets_in(self, username: str, password: str) -> bool:
-        """Whether this user may log in."""
+        """Return whether this user may log in."""
 
 
 class _Incoming:
@@ -349,7 +349,7 @@ class ClientSession:
         self.heartbeat = 0
         """Seconds between heartbeats that the client wants; 0 for none."""
         self.is_over = False
-        """Whether the socket is to be closed once everything is sent."""
+        """Whether the socket has to be closed once everything is sent."""
 
     @property
     def host(self) -> VirtualHost | None:
@@ -357,7 +357,7 @@ class ClientSession:
         return self._host
 
     def feed(self, data: bytes) -> None:
-        """Takes what has arrived."""
+        """Process received bytes."""
         self._buffer += data
         if not self._greeted:
             if len(self._buffer) < len(_GREETING):
@@ -383,7 +383,7 @@ class ClientSession:
         self._buffer = buffer[position:]
 
     def lost(self) -> None:
-        """The client is gone."""
+        """Clean up after the client has disconnected."""
         self.is_over = True
         for channel in list(self._channels.values()):
             channel.end()
@@ -483,7 +483,7 @@ class ClientSession:
 
     def _close(self, refused: RefusedByModel) -> None:
         self.lost()
-        self.is_over = False  # until the client has said goodbye, too
+        self.is_over = False  # until the client has closed it, too
         self._is_closing = True
         arguments = encoded.short(refused.code) + encoded.text(refused.text) + b"\0\0\0\0"
         self._write(method_frame(0, _CONNECTION, 50, arguments))
@@ -525,7 +525,8 @@ class ClientSession:
                 raise RefusedByModel(COMMAND_INVALID, f"method 20.{method}")
 
     def _take_of_closing(self, kind: int, number: int, payload: bytes) -> None:
-        """Nothing is heard on a channel that the broker has closed, until the client agrees."""
+        """Ignore everything on a channel that the broker has closed, until the client confirms
+        that."""
         if kind == _METHOD and payload[:2] == b"\0\x14":
             if payload[2:4] == b"\0\x28":
                 self._write(method_frame(number, _CHANNEL, 41))

@@ -1,4 +1,4 @@
-"""A consumer of the model."""
+"""A consumer in the in-memory model."""
 
 from typing import Protocol
 
@@ -6,17 +6,17 @@ from redrive.testing.memory.message_copy import MessageCopy
 
 
 class ConsumerChannel(Protocol):
-    """The channel of a consumer, as its queue sees it."""
+    """The channel of a consumer as seen by its queue."""
 
     def deliver(self, consumer: "ConsumerModel", copy: MessageCopy) -> None:
-        """Sends it a message."""
+        """Send the consumer a message."""
 
     def cancelled(self, consumer: "ConsumerModel") -> None:
-        """Tells it that its queue is gone."""
+        """Tell the consumer that its queue is gone."""
 
 
 class ConsumerModel:
-    """Somebody who consumes a queue."""
+    """A consumer of a queue."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""What a queue notes on a message that it dead-letters: `x-death`, as each version keeps it."""
+"""The `x-death` header that a queue writes when it dead-letters a message, for each broker
+version."""
 
 import struct
 from datetime import UTC, datetime
@@ -17,20 +18,20 @@ _COPY_LISTS = frozenset({"CC", "BCC"})
 
 
 class NotReadable(Exception):
-    """The `x-death` that a client wrote is none that a broker that goes on counting in it can read:
-    it loses the message. Source: measured on RabbitMQ 3.10.8."""
+    """Raised if a client wrote an `x-death` that the broker can't parse but would have to update:
+    such a broker loses the message. Source: measured on RabbitMQ 3.10.8."""
 
 
 class Death(NamedTuple):
-    """Where, why and when a message dies.
+    """Where, why and when a message is dead-lettered.
 
     Args:
-        queue: the queue in which it is.
+        queue: the queue that it is in.
         reason: why it can't stay there.
         time: seconds since 1970.
-        to_exchange: where it goes.
-        to_key: with which key; None for those that it has.
-        version: the broker's.
+        to_exchange: the exchange that it goes to.
+        to_key: the new routing key; None to keep its keys.
+        version: the broker's version.
     """
 
     queue: str
@@ -42,11 +43,11 @@ class Death(NamedTuple):
 
 
 def after_death(content: Content, burial: Death, carried: int) -> Content:
-    """What is published to the dead-letter exchange.
+    """Return the message to publish to the dead-letter exchange.
 
     An entry of `x-death` counts the deaths in one queue for one reason; it keeps the exchange and
-    the keys of the first, and the latest stands first. Source: measured on RabbitMQ 3.10.8, 4.0.5
-    and 4.3.6.
+    keys of the first one, and the latest entry comes first. Source: measured on RabbitMQ 3.10.8,
+    4.0.5 and 4.3.6.
     """
     properties = content.properties
     entries = _entries_so_far(content, burial.version)
@@ -75,8 +76,8 @@ def after_death(content: Content, burial: Death, carried: int) -> Content:
 
 
 def goes_in_a_circle(content: Content, queue: str) -> bool:
-    """Whether a message that was dead-lettered comes back into a queue without a consumer having
-    rejected it on the way: the broker drops it then.
+    """Return whether a dead-lettered message returns to a queue without having been rejected by a
+    consumer on the way. The broker drops it in that case.
 
     Source: https://www.rabbitmq.com/docs/dlx#dead-letter-loops; `detect_cycles` of RabbitMQ 3.10.
     """
@@ -141,8 +142,8 @@ def _long(value: int) -> bytes:
 
 
 def _has_first(content: Content, version: BrokerVersion) -> bool:
-    """Whether the message tells of its first death already; what a client has written of it counts
-    where its `x-death` does."""
+    """Return whether the message already has the headers of its first death. Headers written by a
+    client count if the broker also continues a client's `x-death`."""
     if content.has_died:
         return True
     return version.continues_client_x_death and (

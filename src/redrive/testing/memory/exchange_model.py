@@ -1,4 +1,4 @@
-"""Exchanges of the model, and which bindings a message follows."""
+"""Exchanges of the in-memory model, and which bindings a message follows."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class BindingModel(NamedTuple):
 
 
 class ExchangeModel:
-    """An exchange, and what is bound to it."""
+    """An exchange and its bindings."""
 
     def __init__(
         self,
@@ -40,27 +40,27 @@ class ExchangeModel:
 
     @property
     def bindings(self) -> list[BindingModel]:
-        """What is bound to it, in the order in which it was."""
+        """The bindings in the order in which they were made."""
         return list(self._bindings)
 
     @property
     def alternate(self) -> str | None:
-        """Where it sends what no binding wants; None for nowhere."""
+        """The exchange for messages that match no binding, or None."""
         found = self.arguments.get("alternate-exchange")
         return found if isinstance(found, str) else None
 
     def bind(self, binding: BindingModel) -> None:
-        """Adds a binding; a second time changes nothing."""
+        """Add a binding. Adding it again changes nothing."""
         self._bindings[binding] = None
 
     def unbind(self, binding: BindingModel) -> bool:
-        """Removes a binding, and returns whether the exchange now goes with it."""
+        """Remove a binding, and return whether the exchange has to be deleted with it."""
         was_there = self._bindings.pop(binding, self) is not self
         return was_there and self.auto_delete and not self._bindings
 
     def forget(self, destination: str, *, is_queue: bool) -> bool:
-        """Removes the bindings to what is deleted, and returns whether the exchange goes with
-        them."""
+        """Remove the bindings to a deleted queue or exchange, and return whether this exchange has
+        to be deleted with them."""
         gone = [
             binding
             for binding in self._bindings
@@ -71,7 +71,7 @@ class ExchangeModel:
         return bool(gone) and self.auto_delete and not self._bindings
 
     def matches(self, routing_keys: Sequence[str], headers: Table) -> list[BindingModel]:
-        """The bindings that a message with these keys and headers follows."""
+        """Return the bindings that a message with these keys and headers follows."""
         match self.kind:
             case "fanout":
                 return self.bindings
@@ -89,8 +89,7 @@ class ExchangeModel:
 
 
 def _is_topic(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether the words of a key match a pattern: `*` stands for one of them, `#` for any
-    number."""
+    """Return whether the words of a key match a pattern: `*` matches one word, `#` any number."""
     places = {0}
     for one in pattern:
         if one == "#":
@@ -103,7 +102,7 @@ def _is_topic(pattern: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def _has_headers(arguments: Table, headers: Table) -> bool:
-    """Whether a message's headers are those that a binding asks for.
+    """Return whether a message's headers match a binding's arguments.
 
     Source: https://www.rabbitmq.com/docs/exchanges#headers (`x-match`, and that names with `x-`
     count only with `-with-x`).

@@ -1,4 +1,4 @@
-"""Sockets on the loopback through which clients reach a broker in memory, served by one thread."""
+"""Serve an in-memory broker to clients over loopback sockets, using one thread."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ _LONGEST_SLEEP = 1.0
 
 
 class _Client:
-    """A connection, and what it is still to be sent."""
+    """A connection with its unsent data."""
 
     def __init__(self, connection: socket.socket, premises: BrokerModel) -> None:
         self.socket = connection
@@ -26,7 +26,7 @@ class _Client:
         self.session = ClientSession(premises, self.pending.append)
 
     def flush(self) -> bool:
-        """Sends what it can; False where some is left."""
+        """Send as much as possible; return False if data is left."""
         if not self.pending:
             return True
         data = b"".join(self.pending)
@@ -36,7 +36,7 @@ class _Client:
         except BlockingIOError:
             sent = 0
         except OSError:
-            return True  # the client is gone: reading will tell
+            return True  # the client is gone, which the next read will show
         self.told_at = time.monotonic()
         if sent < len(data):
             self.pending.append(data[sent:])
@@ -45,9 +45,9 @@ class _Client:
 
 
 class Loopback:
-    """Serves clients on a port of the loopback.
+    """A server for clients on a port of the loopback interface.
 
-    The model is touched by one thread at a time: by the one that serves, or by whoever is in
+    The model is accessed by one thread at a time: the serving thread, or a thread inside
     `changing`.
     """
 
@@ -78,12 +78,12 @@ class Loopback:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return int(self._listening.getsockname()[1])
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Has the model for oneself; what comes of the change is sent at the end."""
+        """Lock the model for a change, and send the resulting messages at the end."""
         with self.lock:
             yield
             self._run()
@@ -91,13 +91,13 @@ class Loopback:
         self._ring()
 
     def drop_clients(self) -> None:
-        """Ends all connections without a word."""
+        """Drop all connections without closing them properly."""
         with self.changing():
             for client in list(self._clients.values()):
                 self._hang_up(client)
 
     def close(self) -> None:
-        """Ends all connections, and the thread."""
+        """Drop all connections and stop the thread."""
         if self._closing:
             return
         self._closing = True
@@ -105,7 +105,7 @@ class Loopback:
         self._thread.join()
 
     def _ring(self) -> None:
-        with contextlib.suppress(OSError):  # it is full: the thread wakes anyway, or has ended
+        with contextlib.suppress(OSError):  # full, so the thread wakes anyway; or it has ended
             self._bell.send(b"\0")
 
     # --- the thread -------------------------------------------------------------------------------
@@ -120,8 +120,8 @@ class Loopback:
                     self._run()
                     self._send()
         except Exception:
-            # a defect: whoever waits for this broker must learn why it is gone
-            logger.exception("the broker in memory ends because of an error")
+            # a bug: whoever waits for this broker has to learn why it is gone
+            logger.exception("the in-memory broker ended because of an error")
         finally:
             self._end()
 

@@ -1,4 +1,4 @@
-"""A message in one queue of the model: what it carries, and what its stay there has added."""
+"""A message in one queue of the in-memory model: its content, and the queue's data about it."""
 
 import struct
 from typing import NamedTuple
@@ -11,27 +11,27 @@ _INT64 = struct.Struct(">q")
 
 
 class Content(NamedTuple):
-    """What is published, the same in each queue that gets it."""
+    """A published message, the same in each queue that gets it."""
 
     exchange: str
     routing_keys: tuple[str, ...]
-    """The key it was published with, and those of `CC` and `BCC`."""
+    """The key it was published with, followed by those in `CC` and `BCC`."""
     properties: Properties
     encoded: bytes | None
-    """The properties as they came over the wire; None where they have changed since."""
+    """The properties as received; None if they have changed since."""
     body: bytes
     has_died: bool = False
     """Whether a queue has dead-lettered it since it was published."""
     carried: int = 0
-    """The `x-delivery-count` that it brought from the queue in which it died."""
+    """The `x-delivery-count` that it brought from the queue that dead-lettered it."""
 
     def encode(self) -> bytes:
-        """The properties as they go over the wire."""
+        """Return the encoded properties."""
         return self.properties.encode() if self.encoded is None else self.encoded
 
     @property
     def routing_key(self) -> str:
-        """The key that a consumer is told."""
+        """The routing key that consumers see."""
         return self.routing_keys[0]
 
 
@@ -48,18 +48,18 @@ class MessageCopy:
         self.expires_at = expires_at
         self.returns = returns
         self.acquired = 0
-        """How often a consumer had it and gave it back."""
+        """How often a consumer got it and gave it back."""
 
     @property
     def is_redelivered(self) -> bool:
-        """Whether the broker tells that it may have been delivered before: after a dead-letter trip
-        this is stale. Source: measured on RabbitMQ 4.0.5 and 4.3.6."""
+        """Whether the broker reports it as redelivered. After dead-lettering this flag is stale.
+        Source: measured on RabbitMQ 4.0.5 and 4.3.6."""
         return self.acquired > 0 or self.content.carried > 0
 
     def encoded(self, *, counts_returns: bool, counts_acquisitions: bool) -> bytes:
-        """Its properties as they are delivered, with the counts that this queue keeps.
+        """Return its properties as delivered, with the counts that this queue keeps.
 
-        A count is written once it is not 0: until then a consumer sees what the publisher wrote.
+        A count is only written if it is not 0; until then consumers see what the publisher wrote.
         Source: measured on RabbitMQ 4.3.6.
         """
         counts: dict[str, FieldValue] = {}
@@ -73,7 +73,8 @@ class MessageCopy:
 
 
 def with_headers(properties: Properties, values: dict[str, FieldValue]) -> Properties:
-    """The properties with these headers, counts as the 64 bits that RabbitMQ makes of them."""
+    """Return the properties with these headers added; integers become 64 bits wide, as in
+    RabbitMQ."""
     fields = [
         (
             name,
@@ -87,7 +88,7 @@ def with_headers(properties: Properties, values: dict[str, FieldValue]) -> Prope
 
 
 def array_of(tables: list[Table]) -> bytes:
-    """An array of tables as a field's value, its tag first."""
+    """Encode an array of tables as a field value, including its type tag."""
     items = b"".join(
         b"F" + len(encoded).to_bytes(4, "big") + encoded
         for encoded in (table.encode() for table in tables)

@@ -1,4 +1,4 @@
-"""The arguments of AMQP's methods, read from and written to bytes."""
+"""Decode and encode the arguments of AMQP methods."""
 
 import struct
 
@@ -11,83 +11,83 @@ _UINT64 = struct.Struct(">Q")
 
 
 class MethodArguments:
-    """Reads a method's arguments one after the other."""
+    """A reader of a method's arguments, one after the other."""
 
     def __init__(self, payload: bytes) -> None:
         self._data = payload
         self._position = 4
 
     def octet(self) -> int:
-        """8 bits."""
+        """Read 8 bits."""
         self._position += 1
         return self._data[self._position - 1]
 
     def short(self) -> int:
-        """16 bits."""
+        """Read 16 bits."""
         (value,) = _UINT16.unpack_from(self._data, self._position)
         self._position += 2
         return int(value)
 
     def long(self) -> int:
-        """32 bits."""
+        """Read 32 bits."""
         (value,) = _UINT32.unpack_from(self._data, self._position)
         self._position += 4
         return int(value)
 
     def longlong(self) -> int:
-        """64 bits."""
+        """Read 64 bits."""
         (value,) = _UINT64.unpack_from(self._data, self._position)
         self._position += 8
         return int(value)
 
     def text(self) -> str:
-        """A short string."""
+        """Read a short string."""
         value, self._position = short_string(self._data, self._position)
         return value
 
     def bytes(self) -> bytes:
-        """A long string."""
+        """Read a long string."""
         size = self.long()
         self._position += size
         return self._data[self._position - size : self._position]
 
     def table(self) -> Table:
-        """A field table."""
+        """Read a field table."""
         return Table.parse(self.bytes())
 
     def bits(self, count: int) -> list[bool]:
-        """Flags that share an octet."""
+        """Read flags that share an octet."""
         value = self.octet()
         return [bool(value & 1 << place) for place in range(count)]
 
 
 def short(value: int) -> bytes:
-    """The bytes of 16 bits."""
+    """Encode 16 bits."""
     return _UINT16.pack(value)
 
 
 def long(value: int) -> bytes:
-    """The bytes of 32 bits."""
+    """Encode 32 bits."""
     return _UINT32.pack(value)
 
 
 def longlong(value: int) -> bytes:
-    """The bytes of 64 bits."""
+    """Encode 64 bits."""
     return _UINT64.pack(value)
 
 
 def text(value: str) -> bytes:
-    """The bytes of a short string, cut to what one can hold."""
+    """Encode a short string, truncated to its maximum length."""
     return short_bytes(_cut(value))
 
 
 def long_bytes(value: bytes) -> bytes:
-    """The bytes of a long string."""
+    """Encode a long string."""
     return _UINT32.pack(len(value)) + value
 
 
 def table(value: Table) -> bytes:
-    """The bytes of a field table."""
+    """Encode a field table."""
     return long_bytes(value.encode())
 
 

@@ -1,5 +1,5 @@
-"""The arguments of a queue that the model knows: read, checked, and compared when the queue is
-declared again."""
+"""The queue arguments that the in-memory model supports: parsed, validated, and compared when a
+queue is declared again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ _DELAYED_RETRY = ("x-delayed-retry-max", "x-delayed-retry-min", "x-delayed-retry
 
 @dataclass(frozen=True, slots=True)
 class QueueArguments:
-    """What a queue was declared with, as far as the model heeds it; times in milliseconds."""
+    """The arguments of a queue that the model supports; times in milliseconds."""
 
     is_quorum: bool = False
     ttl_ms: int | None = None
@@ -50,16 +50,16 @@ class QueueArguments:
     single_active_consumer: bool = False
     delivery_limit: int = _NO_LIMIT
     delays: str | None = None
-    """What is held back: `failed`, `returned` or `all`."""
+    """Which messages are held back: `failed`, `returned` or `all`."""
     least_delay_ms: int = 0
     most_delay_ms: int = 0
 
     @classmethod
     def read(cls, queue: str, table: Table, version: BrokerVersion) -> "QueueArguments":
-        """The arguments in a field table."""
+        """Parse the arguments from a field table."""
         kind = _text(queue, table, "x-queue-type") or CLASSIC
         if kind not in (QUORUM, CLASSIC):
-            raise _invalid(queue, "x-queue-type", "the broker in memory has none of these")
+            raise _invalid(queue, "x-queue-type", "the in-memory broker does not support it")
         is_quorum = kind == QUORUM
         holds_back = version.holds_failed_messages_back
         if not is_quorum:
@@ -90,12 +90,12 @@ class QueueArguments:
 
     @property
     def counts_returns(self) -> bool:
-        """Whether it keeps `x-delivery-count`, as quorum queues do."""
+        """Whether the queue keeps `x-delivery-count`, as quorum queues do."""
         return self.is_quorum
 
     def delay_of(self, returns: int, *, failed: bool) -> float | None:
-        """For how many seconds a message is held back that was given back for the so-many-th time;
-        None if it is ready at once.
+        """Return for how many seconds a returned message is held back; None if it is ready at once.
+        `returns` is how often it was returned.
 
         Source: docs/brokers.md, measured on RabbitMQ 4.3.6.
         """
@@ -107,7 +107,7 @@ class QueueArguments:
 
 
 def check_same(queue: str, host: str, current: Table, given: Table) -> None:
-    """Sees that a queue is declared with the arguments that it has."""
+    """Check that a queue is declared with the same arguments as before."""
     for name in _COMPARED:
         found, wanted = _compared(current, name), _compared(given, name)
         if found != wanted:
@@ -119,7 +119,7 @@ def check_same(queue: str, host: str, current: Table, given: Table) -> None:
 
 
 def told(value: FieldValue) -> str:
-    """An argument's value in the words of RabbitMQ's refusals."""
+    """Format an argument's value as in RabbitMQ's error messages."""
     return _told(value)
 
 
@@ -176,7 +176,8 @@ def _checked(
 
 
 def _plain_number(table: Table, name: str) -> int:
-    """A delay, which is not checked: what is none delays nothing. Source: docs/brokers.md."""
+    """Return a delay, which is not validated: an invalid one means no delay. Source:
+    docs/brokers.md."""
     value = table.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 

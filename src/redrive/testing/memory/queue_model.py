@@ -1,4 +1,4 @@
-"""A queue of the model: what is in it, in which order, and until when."""
+"""A queue of the in-memory model: its messages, their order and expiry."""
 
 import heapq
 import itertools
@@ -16,7 +16,7 @@ _COUNTS_FAILURES_ALONE = BrokerVersion(4, 3)
 
 
 class QueueModel:
-    """A queue."""
+    """A queue with its consumers."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class QueueModel:
         self.unused_since = now
         self.consumers: list[ConsumerModel] = []
         self.unsettled = 0
-        """How many of its messages a consumer has."""
+        """Number of its messages held by consumers."""
         self.lingering: set[ConsumerChannel] = set()
-        """Channels that have ended a consumer and are still open: redrive begins another one then,
-        with another prefetch."""
+        """Channels that have ended a consumer but are still open: redrive starts another one in
+        that case, with a different prefetch."""
         self.undelivered: deque[Content] = deque()
-        """What was dead-lettered at least once, and nobody has taken yet."""
+        """Messages dead-lettered at least once that no queue has accepted yet."""
         self.scheduled: float | None = None
         self._version = version
         self._fresh: deque[MessageCopy] = deque()
@@ -54,20 +54,21 @@ class QueueModel:
         self._positions = itertools.count()
         self._turn = 0
 
-    # --- what is in it ----------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """How many messages are ready."""
+        """Return the number of ready messages."""
         return len(self._fresh) + len(self._returned)
 
     def contents(self) -> Iterator[MessageCopy]:
-        """What is ready, in the order in which it is delivered, and then what is held back."""
+        """Yield the ready messages in delivery order, followed by those held back."""
         yield from self._returned
         yield from self._fresh
         yield from (copy for _, _, copy in sorted(self._held_back))
 
     def put(self, content: Content, now: float) -> tuple[bool, list[MessageCopy]]:
-        """Takes a message at its end."""
+        """Append a message. Return whether it was accepted, and the messages dropped because of the
+        length limit."""
         arguments = self.arguments
         if arguments.refuses_when_full and self._is_full(1, len(content.body)):
             return False, []
@@ -82,21 +83,21 @@ class QueueModel:
         return True, dropped
 
     def take(self) -> MessageCopy | None:
-        """Takes out the next message that is ready, for a consumer."""
+        """Take the next ready message for a consumer."""
         copy = self._pop()
         if copy is not None:
             self.unsettled += 1
         return copy
 
     def settled(self, copy: MessageCopy) -> None:
-        """A consumer is done with a message: it is not there any more."""
+        """Note that a consumer is done with a message, which is no longer in the queue."""
         self.unsettled -= 1
 
     def give_back(self, copy: MessageCopy, now: float, *, failed: bool) -> bool:
-        """Takes a message back that a consumer had.
+        """Take back a message from a consumer; return False if its delivery limit is exceeded.
 
-        A quorum queue puts it behind what was returned before it, a classic one into its old place.
-        Source: docs/brokers.md, "The order of a failed queue".
+        A quorum queue puts it behind messages that were returned earlier, a classic queue at its
+        old place. Source: docs/brokers.md, "The order of a failed queue".
         """
         self.unsettled -= 1
         copy.acquired += 1
@@ -112,8 +113,8 @@ class QueueModel:
         return True
 
     def expire(self, now: float) -> list[MessageCopy]:
-        """Takes out what has expired at its head, and makes ready what was held back for long
-        enough. A message behind one that has not expired waits."""
+        """Remove expired messages at the head, and make held-back messages ready whose delay is
+        over. A message behind one that has not expired stays."""
         while self._held_back and self._held_back[0][0] <= now:
             self._make_ready(heapq.heappop(self._held_back)[2])
         expired: list[MessageCopy] = []
@@ -123,7 +124,7 @@ class QueueModel:
         return expired
 
     def next_due(self) -> float | None:
-        """When something happens in it by itself, in seconds of the broker's clock."""
+        """Return when the queue next changes without input, in seconds of the broker's clock."""
         head = self._head()
         moments = [
             moment
@@ -137,12 +138,12 @@ class QueueModel:
         return min(moments, default=None)
 
     def is_unused(self, now: float) -> bool:
-        """Whether nobody has used it for as long as it lives without (`x-expires`)."""
+        """Return whether nobody has used the queue for its `x-expires` time."""
         until = self._unused_until()
         return until is not None and until <= now
 
     def purge(self) -> int:
-        """Deletes what is ready and what is held back; returns how many were ready."""
+        """Delete ready and held-back messages; return how many were ready."""
         count = len(self)
         self._fresh.clear()
         self._returned.clear()
@@ -151,7 +152,7 @@ class QueueModel:
         return count
 
     def encoded(self, copy: MessageCopy) -> bytes:
-        """The properties of one of its messages as a consumer gets them."""
+        """Return the properties of one of its messages as a consumer gets them."""
         return copy.encoded(
             counts_returns=self.arguments.counts_returns,
             counts_acquisitions=self.arguments.is_quorum
@@ -159,26 +160,26 @@ class QueueModel:
         )
 
     def carried_from(self, copy: MessageCopy, *, rejected: bool) -> int:
-        """The `x-delivery-count` that a message which dies here brings to its next queue. A
-        rejection counts.
+        """Return the `x-delivery-count` that a message dead-lettered here takes to its next queue.
+        A rejection counts.
 
-        Source: docs/architecture.md, measured: none on RabbitMQ 3.10.8; the sum of all stays on
-        4.0.5; from 4.3 on the count goes on in the next queue.
+        Source: docs/architecture.md, measured: none on RabbitMQ 3.10.8; the sum of all is kept on
+        4.0.5; from 4.3 on the next queue continues the count.
         """
         if not self.arguments.is_quorum or self._version < BrokerVersion(4, 0):
             return 0 if self._version < BrokerVersion(4, 0) else copy.content.carried
         before = 0 if self._continues_counts else copy.content.carried
         return before + copy.returns + (1 if rejected else 0)
 
-    # --- who consumes it --------------------------------------------------------------------------
+    # --- consumers --------------------------------------------------------------------------------
 
     def add_consumer(self, consumer: ConsumerModel) -> None:
-        """Adds a consumer, behind those of its priority and of higher ones."""
+        """Add a consumer behind those of the same and of higher priority."""
         insort(self.consumers, consumer, key=lambda one: -one.priority)
         self.lingering.discard(consumer.receiver)
 
     def remove_consumer(self, consumer: ConsumerModel, now: float) -> bool:
-        """Removes a consumer, and returns whether the queue goes with it."""
+        """Remove a consumer, and return whether the queue has to be deleted with it."""
         if consumer not in self.consumers:
             return False
         self.consumers.remove(consumer)
@@ -186,8 +187,8 @@ class QueueModel:
         return self.auto_delete and not self.consumers
 
     def consumer_with_room(self) -> ConsumerModel | None:
-        """Who gets the next message: of those with the highest priority who may have more, each in
-        turn; with a single active consumer, nobody but the first."""
+        """Return the consumer for the next message: consumers of the highest priority that have
+        room take turns; with a single active consumer, only the first one gets messages."""
         if self.arguments.single_active_consumer:
             active = self.consumers[:1]
             return active[0] if active and active[0].has_room else None
@@ -200,10 +201,10 @@ class QueueModel:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody has a message of it, or is about to get one."""
+        """Whether no consumer has a message from the queue or is about to get one."""
         return not self.unsettled and not (len(self) and self.lingering and not self.consumers)
 
-    # --- the rest ---------------------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------------------
 
     @property
     def _continues_counts(self) -> bool:

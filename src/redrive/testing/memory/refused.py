@@ -1,4 +1,4 @@
-"""What a broker answers to what it does not do: a code and its words, which clients read."""
+"""Errors that a broker sends to clients: a reply code and its text."""
 
 NOT_FOUND, RESOURCE_LOCKED, PRECONDITION_FAILED, ACCESS_REFUSED = 404, 405, 406, 403
 FRAME_ERROR, SYNTAX_ERROR, COMMAND_INVALID, NOT_ALLOWED, NOT_IMPLEMENTED = 501, 502, 503, 530, 540
@@ -17,7 +17,7 @@ _NAMES = {
 
 
 class RefusedByModel(Exception):
-    """Something that a client asked for is refused."""
+    """Raised when a client's request is refused."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(code, words)
@@ -26,6 +26,6 @@ class RefusedByModel(Exception):
 
     @property
     def ends_connection(self) -> bool:
-        """Whether it costs the client its connection, and not only the channel. Source: AMQP 0-9-1,
+        """Whether the error closes the connection rather than just the channel. Source: AMQP 0-9-1,
         1.2 (reply codes)."""
         return self.code >= FRAME_ERROR

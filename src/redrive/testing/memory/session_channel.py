@@ -1,5 +1,4 @@
-"""A channel of the model, as one client uses it: its consumers, what it has not settled, its
-confirms."""
+"""A client's channel in the in-memory model: its consumers, unsettled messages and confirms."""
 
 from collections.abc import Callable
 
@@ -21,12 +20,12 @@ from redrive.testing.memory.virtual_host import VirtualHost
 _BASIC = 60
 _RETURN, _DELIVER, _GET_OK, _GET_EMPTY, _ACK, _NACK, _CANCEL = 50, 60, 71, 72, 80, 120, 30
 _MOST_OF_A_QUORUM_QUEUE = 2000
-"""What a quorum queue takes "any number" for. Source: measured on RabbitMQ 3.10.8."""
+"""The prefetch that a quorum queue uses for "unlimited". Source: measured on RabbitMQ 3.10.8."""
 _NO_ROUTE = 312
 
 
 class SessionChannel:
-    """A channel."""
+    """A channel of one client connection."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class SessionChannel:
         self.prefetch = 0
         self.confirms = False
         self.transaction: list[tuple[Content, bool]] | None = None
-        """What was published since `tx.select` and not committed; None outside a transaction."""
+        """Messages published since `tx.select` but not committed; None outside a transaction."""
         self._published = 0
         self._delivered = 0
         self._consumers: dict[str, tuple[ConsumerModel, QueueModel]] = {}
@@ -57,7 +56,7 @@ class SessionChannel:
     def publish(
         self, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
     ) -> None:
-        """Takes a message of the client's."""
+        """Process a message from the client."""
         content = self._content(exchange, routing_key, properties, body)
         if self.transaction is not None:
             self.transaction.append((content, mandatory))
@@ -65,7 +64,7 @@ class SessionChannel:
         self._route(content, mandatory)
 
     def commit(self) -> None:
-        """Publishes what the transaction has gathered."""
+        """Publish the messages of the transaction."""
         gathered, self.transaction = self.transaction or [], []
         for content, mandatory in gathered:
             self._route(content, mandatory)
@@ -125,7 +124,7 @@ class SessionChannel:
         value = properties.headers[name]
         if not isinstance(value, list):
             raise RefusedByModel(
-                PRECONDITION_FAILED, f"invalid header '{name}': it is no list of routing keys"
+                PRECONDITION_FAILED, f"invalid header '{name}': not a list of routing keys"
             )
         return [key for key in value if isinstance(key, str)]
 
@@ -134,7 +133,7 @@ class SessionChannel:
     def consume(
         self, queue: QueueModel, tag: str, *, priority: int, no_ack: bool, exclusive: bool
     ) -> None:
-        """Begins a consumer."""
+        """Start a consumer."""
         if tag in self._consumers:
             raise RefusedByModel(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
         prefetch = self.prefetch
@@ -152,12 +151,12 @@ class SessionChannel:
         self._consumers[tag] = consumer, queue
 
     def new_tag(self) -> str:
-        """A tag for a consumer that came without one."""
+        """Return a tag for a consumer that came without one."""
         self._last_tag += 1
         return f"amq.ctag-{self.number}-{self._last_tag}"
 
     def cancel(self, tag: str) -> None:
-        """Ends a consumer; one that is not there is no error."""
+        """End a consumer if it exists."""
         consumer, queue = self._consumers.pop(tag, (None, None))
         if consumer is not None and queue is not None:
             queue.lingering.add(self)
@@ -165,7 +164,7 @@ class SessionChannel:
             self._host.stop_consuming(queue, consumer)
 
     def deliver(self, consumer: ConsumerModel, copy: MessageCopy) -> None:
-        """Sends the client a message."""
+        """Send the client a message."""
         _, queue = self._consumers[consumer.tag]
         tag = self._unsettle(queue, copy, consumer)
         content = copy.content
@@ -182,13 +181,13 @@ class SessionChannel:
         self._write_content(queue.encoded(copy), content.body)
 
     def cancelled(self, consumer: ConsumerModel) -> None:
-        """Tells the client that the queue of a consumer is gone."""
+        """Tell the client that a consumer's queue is gone."""
         if self._consumers.pop(consumer.tag, None) is not None:
             arguments = encoded.text(consumer.tag) + b"\1"
             self._write(method_frame(self.number, _BASIC, _CANCEL, arguments))
 
     def get(self, queue: QueueModel, *, no_ack: bool) -> None:
-        """Sends the client one message, or that there is none.
+        """Send the client one message, or the reply that there is none.
 
         Source: measured on RabbitMQ 3.10.8, for quorum queues.
         """
@@ -225,12 +224,12 @@ class SessionChannel:
     # --- settling ---------------------------------------------------------------------------------
 
     def ack(self, tag: int, *, multiple: bool) -> None:
-        """The client has handled deliveries."""
+        """Settle deliveries that the client has handled."""
         for queue, copy in self._taken(tag, multiple):
             self._host.settle(queue, copy)
 
     def reject(self, tag: int, *, multiple: bool, requeue: bool, failed: bool) -> None:
-        """The client does not want deliveries."""
+        """Settle deliveries that the client rejects."""
         for queue, copy in self._taken(tag, multiple):
             if requeue:
                 self._host.give_back(queue, copy, failed=failed)
@@ -238,12 +237,12 @@ class SessionChannel:
                 self._host.reject(queue, copy)
 
     def recover(self) -> None:
-        """Gives everything back that is unsettled, as `basic.recover` has it."""
+        """Return all unsettled messages, for `basic.recover`."""
         for queue, copy in self._taken(0, True):
             self._host.give_back(queue, copy, failed=False)
 
     def end(self) -> None:
-        """The channel is gone: its consumers end, and what is unsettled goes back in its order."""
+        """Close the channel: end its consumers and return unsettled messages in order."""
         for tag in list(self._consumers):
             self.cancel(tag)
         for queue, copy in self._taken(0, True):

@@ -1,5 +1,5 @@
-"""A virtual host of the model: exchanges and queues, and the way of each message through them. It
-does no I/O; time is given to it."""
+"""A virtual host of the in-memory model: exchanges, queues, and the routing of messages. It does no
+I/O; its clock is passed in."""
 
 import heapq
 import itertools
@@ -34,7 +34,7 @@ _MOST_ROUTES = 4096
 
 
 class VirtualHost:
-    """A virtual host."""
+    """A virtual host with its exchanges and queues."""
 
     def __init__(self, name: str, version: BrokerVersion, now: Callable[[], float]) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class VirtualHost:
     # --- exchanges --------------------------------------------------------------------------------
 
     def declare_exchange(self, wanted: ExchangeModel, *, passive: bool) -> None:
-        """Makes an exchange, or finds it as it is asked for."""
+        """Create an exchange, or check that the existing one is the same."""
         name = wanted.name
         if passive:
             self._exchange(name)
@@ -100,7 +100,7 @@ class VirtualHost:
             )
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> None:
-        """Deletes an exchange; one that is not there is no error."""
+        """Delete an exchange if it exists."""
         if not name:
             _refuse_default_exchange()
         exchange = self.exchanges.get(name)
@@ -116,7 +116,7 @@ class VirtualHost:
         self._forget(name, is_queue=False)
 
     def bind(self, source: str, binding: BindingModel) -> None:
-        """Binds a queue or an exchange to an exchange."""
+        """Bind a queue or an exchange to an exchange."""
         self._check_destination(binding)
         if not source:
             _refuse_default_exchange()
@@ -124,7 +124,7 @@ class VirtualHost:
         self._rerouted()
 
     def unbind(self, source: str, binding: BindingModel) -> None:
-        """Removes a binding; one that is not there is no error."""
+        """Remove a binding if it exists."""
         exchange = self.exchanges.get(source)
         if exchange is not None and exchange.unbind(binding):
             self.delete_exchange(source, if_unused=False)
@@ -142,7 +142,8 @@ class VirtualHost:
         auto_delete: bool,
         owner: object,
     ) -> QueueModel:
-        """Makes a queue, or finds it as it is asked for; without a name it gets one."""
+        """Create a queue, or check that the existing one is the same. Without a name it gets a
+        generated one."""
         current = self.queues.get(name) if name else None
         if current is not None:
             self._check_owner(current, owner)
@@ -188,7 +189,7 @@ class VirtualHost:
         return made
 
     def queue(self, name: str, owner: object) -> QueueModel:
-        """A queue that a connection may use."""
+        """Return a queue, checking that the connection may use it."""
         found = self.queues.get(name)
         if found is None:
             raise RefusedByModel(NOT_FOUND, f"no queue '{name}' in vhost '{self.name}'")
@@ -198,8 +199,7 @@ class VirtualHost:
     def delete_queue(
         self, name: str, owner: object, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
-        """Deletes a queue with all that is in it; one that is not there is no error. Returns how
-        many messages were ready."""
+        """Delete a queue with its messages, if it exists. Return how many messages were ready."""
         queue = self.queues.get(name)
         if queue is None:
             return 0
@@ -215,14 +215,15 @@ class VirtualHost:
         return self._drop(queue)
 
     def leave(self, owner: object) -> None:
-        """Deletes the queues that a connection had for itself."""
+        """Delete a connection's exclusive queues."""
         for queue in [one for one in self.queues.values() if one.owner is owner]:
             self._drop(queue)
 
     # --- messages ---------------------------------------------------------------------------------
 
     def publish(self, content: Content) -> tuple[bool, bool]:
-        """Puts a message into each queue that it is routed to."""
+        """Put a message into each queue that it is routed to. Return whether there were any queues,
+        and whether all accepted it."""
         exchange = self._exchange(content.exchange)
         if exchange.internal:
             raise RefusedByModel(
@@ -234,7 +235,8 @@ class VirtualHost:
         return bool(queues), all(taken)
 
     def route(self, content: Content) -> list[QueueModel]:
-        """The queues that a message gets into, by way of all exchanges and their alternates."""
+        """Return the queues that a message is routed to, following all exchanges and their
+        alternates."""
         place = (content.exchange, content.routing_keys)
         known = self._routes.get(place)
         if known is not None:
@@ -270,7 +272,7 @@ class VirtualHost:
         return list(found)
 
     def bury(self, queue: QueueModel, copy: MessageCopy, reason: Reason) -> None:
-        """Dead-letters a message that a queue has let go; drops it where there is no dead-letter
+        """Dead-letter a message that was removed from a queue; drop it if there is no dead-letter
         exchange."""
         arguments = queue.arguments
         if arguments.dead_letter_exchange is None:
@@ -292,18 +294,18 @@ class VirtualHost:
             queue.undelivered.append(content)
 
     def settle(self, queue: QueueModel, copy: MessageCopy) -> None:
-        """A consumer has handled a message."""
+        """Note that a consumer has handled a message."""
         queue.settled(copy)
         self.changed(queue)
 
     def reject(self, queue: QueueModel, copy: MessageCopy) -> None:
-        """A consumer has rejected a message for good."""
+        """Dead-letter a message that a consumer has rejected."""
         queue.settled(copy)
         self.bury(queue, copy, "rejected")
         self.changed(queue)
 
     def give_back(self, queue: QueueModel, copy: MessageCopy, *, failed: bool) -> None:
-        """A consumer gives a message back."""
+        """Return a message from a consumer to its queue."""
         if self.queues.get(queue.name) is not queue:
             return
         if not queue.give_back(copy, self.now(), failed=failed):
@@ -313,7 +315,7 @@ class VirtualHost:
     # --- consumers --------------------------------------------------------------------------------
 
     def consume(self, queue: QueueModel, consumer: ConsumerModel) -> None:
-        """Has a consumer get a queue's messages."""
+        """Add a consumer to a queue."""
         if queue.consumers and (consumer.exclusive or queue.consumers[0].exclusive):
             raise RefusedByModel(
                 ACCESS_REFUSED,
@@ -323,7 +325,7 @@ class VirtualHost:
         self.changed(queue)
 
     def stop_consuming(self, queue: QueueModel, consumer: ConsumerModel) -> None:
-        """Has a consumer get no more."""
+        """Remove a consumer from a queue."""
         if queue.remove_consumer(consumer, self.now()):
             self._drop(queue)
         self.changed(queue)
@@ -331,11 +333,11 @@ class VirtualHost:
     # --- time -------------------------------------------------------------------------------------
 
     def changed(self, queue: QueueModel) -> None:
-        """Notes that `run` has to look at a queue."""
+        """Note that `run` has to process a queue."""
         self._changed[queue] = None
 
     def run(self) -> None:
-        """Does what is to be done at this moment: expires, dead-letters and delivers."""
+        """Do everything that is due now: expire, dead-letter and deliver messages."""
         now = self.now()
         while True:
             while self._due and self._due[0][0] <= now:
@@ -350,7 +352,8 @@ class VirtualHost:
                 self._serve(queue, now)
 
     def next_due(self) -> float | None:
-        """When something happens by itself, in seconds of the clock; None for never."""
+        """Return when something happens next without input, in seconds of the clock; None for
+        never."""
         while self._due:
             moment, _, queue = self._due[0]
             if self.queues.get(queue.name) is queue and queue.next_due() == moment:
@@ -362,10 +365,10 @@ class VirtualHost:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no consumer has a message that it has not settled, or is about to get one."""
+        """Whether no consumer has an unsettled message or is about to get one."""
         return all(queue.is_idle for queue in self.queues.values())
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------------------
 
     def _serve(self, queue: QueueModel, now: float) -> None:
         if queue.is_unused(now):
@@ -407,7 +410,8 @@ class VirtualHost:
         return taken
 
     def _dead_letter(self, content: Content, reason: Reason) -> bool:
-        """Whether each queue that it is routed to took it."""
+        """Publish a dead-lettered message; return whether every queue that it is routed to accepted
+        it."""
         if content.exchange not in self.exchanges:
             return False
         queues = [
@@ -438,7 +442,7 @@ class VirtualHost:
             self.delete_exchange(one, if_unused=False)
 
     def _rerouted(self) -> None:
-        """Routes are looked up anew; what could go nowhere is tried again."""
+        """Clear cached routes, and have undeliverable dead letters tried again."""
         self._routes.clear()
         for queue in self.queues.values():
             if queue.undelivered:

@@ -1,4 +1,5 @@
-"""What each act on failed messages needs of the broker's rights, and the command that grants it."""
+"""Know which rights on the broker each act on failed messages needs, and the command that grants
+them."""
 
 import shlex
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ from redrive.topology.names import JOURNAL, ExchangeFamily, failed_queue, look_l
 
 
 class OperatorAct(StrEnum):
-    """What people do with failed messages. An edit is a requeue of other bodies."""
+    """What operators do with failed messages. An edit is a requeue with changed bodies."""
 
     LOOK = "look"
     REQUEUE = "requeue"
@@ -31,16 +32,16 @@ class OperatorAct(StrEnum):
 def rights_needed(
     act: OperatorAct, queue: str, family: ExchangeFamily, *, literal: bool
 ) -> list[Right]:
-    """The rights without which an act on a queue fails."""
+    """Return the rights without which an act on a queue fails."""
     source = queue if literal else failed_queue(queue)
     look = Right("read", "queue", source)
     match act:
         case OperatorAct.LOOK | OperatorAct.DISCARD:
             return [look]
         case OperatorAct.REQUEUE | OperatorAct.EDIT:
-            # What comes back to a dead-letter queue is seen there, and needs no right besides.
-            # RabbitMQ 4.3 tells whether the main queue is there only to whom has a right on it.
-            # Source: measured on 4.3.6, as for the role operator.
+            # A message that comes back to a dead-letter queue is seen there, without any further
+            # right. RabbitMQ 4.3 tells whether the main queue exists only to a user with a right on
+            # it. Source: measured on 4.3.6, as for the role operator.
             needed = [look, Right("write", "exchange", DEFAULT_EXCHANGE)]
             if not literal:
                 needed += [Right("write", "queue", queue), *rights_to_watch(family, queue)]
@@ -56,8 +57,8 @@ def rights_needed(
 def rights_wanted(
     act: OperatorAct, queue: str, family: ExchangeFamily, *, literal: bool
 ) -> list[Right]:
-    """The rights with which an act on a queue also does what it can do without: it looks alone,
-    knows the queue's delivery limit, follows what fails, and stands in the team's journal."""
+    """Return the rights that an act can use, including optional ones: to look exclusively, learn
+    the queue's delivery limit, follow new failures, and write to the team's journal."""
     needed = rights_needed(act, queue, family, literal=literal)
     if act is OperatorAct.DECLARE:
         return needed
@@ -67,8 +68,8 @@ def rights_wanted(
         Right("configure", "queue", look_lock(queue)),
     ]
     if not literal:
-        # What fails is seen as it happens. A history has it, too, of all queues: who may read that
-        # is not asked for it.
+        # Failures are seen as they happen. A history contains them too, but of all queues, so no
+        # right to read it is requested.
         more += rights_to_watch(family, queue)
     if act is not OperatorAct.LOOK:
         more += [
@@ -82,28 +83,30 @@ def rights_wanted(
 
 
 def rights_to_remark() -> list[Right]:
-    """The rights without which a user says nothing of causes: whoever may not write into the team's
-    journal does not speak for the team, though the local file of the journal would take it."""
+    """Return the rights that a user needs to write notes on causes. A user who may not write to the
+    team's journal does not speak for the team, even if the journal's local file would accept the
+    note."""
     return [Right("write", "exchange", DEFAULT_EXCHANGE)]
 
 
 def grant_more_command(
     user: str, virtual_host: str, rights: Iterable[Right], standing: Mapping[Verb, str] | None
 ) -> str:
-    """The command that gives a user further rights in a virtual host. It sets all rights there
-    anew, so what the user has is in it."""
+    """Return the command that grants a user further rights in a virtual host. The command replaces
+    all rights there, so it includes the existing ones."""
     wanted = list(rights)
     patterns = [
         _joined("" if standing is None else standing[verb], granted_pattern(wanted, verb))
         for verb in VERBS
     ]
-    # A name that begins with a dash would be taken for an option.
+    # A name that begins with a dash would be read as an option.
     named = ["--", user] if user.startswith("-") else [user]
     return shlex.join(["rabbitmqctl", "set_permissions", "-p", virtual_host, *named, *patterns])
 
 
 def _joined(standing: str, more: str) -> str:
-    """A regular expression that means what either means; `^$` means nothing but the empty name."""
+    """Combine two patterns into one that matches what either matches; `^$` only matches the empty
+    name."""
     if more == "^$" or standing == ".*":
         return standing or more
     return more if standing in ("", "^$") else f"{standing}|{more}"

@@ -1,5 +1,7 @@
-"""What will hurt on a broker: facts in, findings out. Each says what was found, what it means, and
-the command that mends it."""
+"""Diagnose problems of a broker: facts in, findings out.
+
+Each finding says what was found, what it means, and which command fixes it.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -18,19 +20,19 @@ from redrive.topology.names import ExchangeFamily
 
 _ENOUGH_RETURNS = 1000
 _BOUND = ("topic", "direct", "fanout", "headers")
-"""Kinds of exchanges that route by bindings alone."""
+"""Types of exchanges that route by bindings alone."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a diagnosis.
+    """A subscription to diagnose.
 
     Args:
         queue: a main queue.
         exchanges: its exchange family.
-        routing_keys: the patterns that its subscription asks for; None where they are not known.
-        handler_time: how long a handler may run; None where it is not known.
+        routing_keys: the patterns of its subscription; None if unknown.
+        handler_time: how long a handler may run; None if unknown.
     """
 
     queue: str
@@ -45,8 +47,7 @@ class Question:
 
 
 def diagnose(facts: Facts, questions: Iterable[Question], *, others: bool = False) -> list[Finding]:
-    """What will hurt the subscriptions that are asked about. What the facts don't tell is not
-    found."""
+    """Return the problems of these subscriptions, as far as the facts reveal them."""
     asked = list(questions)
     found = [finding for question in asked for finding in _about(facts, question)]
     foreign = {one.queue for one in asked if _is_of_others(facts, one)}
@@ -56,7 +57,8 @@ def diagnose(facts: Facts, questions: Iterable[Question], *, others: bool = Fals
     for name, queue in sorted(facts.queues.items()):
         if names.is_of_a_ladder(name):
             found += _dead_lettering_stuck(facts, queue)
-    if len(names.main_queues(facts.queues)) > 1:  # else there is no other to write to
+    # otherwise there is no other subscription to write to
+    if len(names.main_queues(facts.queues)) > 1:
         for exchanges in dict.fromkeys(question.exchanges for question in asked):
             found += writers_into_others(facts.access or (), facts.virtual_host, exchanges)
             found += readers_of_others(facts.access or (), facts.virtual_host, exchanges)
@@ -64,16 +66,15 @@ def diagnose(facts: Facts, questions: Iterable[Question], *, others: bool = Fals
 
 
 def holds_back(facts: Facts, queue: str) -> bool:
-    """Whether the broker itself holds failed messages back in a main queue, which needs no retry
-    queue then."""
+    """Return whether the broker itself holds failed messages back in a main queue, which then needs
+    no retry queue."""
     found = facts.queues.get(queue)
     return found is not None and found.argument("x-delayed-retry-type") is not None
 
 
 def would_gain(facts: Facts, questions: Iterable[Question]) -> list[str]:
-    """The subscriptions whose failed messages this broker could hold back by itself, without a
-    retry queue: those that retry by dead-lettering on quorum queues, one message passing another.
-    """
+    """Return the subscriptions whose failed messages this broker could hold back itself, without a
+    retry queue: those that retry by dead-lettering on quorum queues and need no order."""
     return [
         question.queue
         for question in questions
@@ -89,7 +90,7 @@ def would_gain(facts: Facts, questions: Iterable[Question]) -> list[str]:
 def diagnose_upgrade(
     facts: Facts, version: BrokerVersion, questions: Iterable[Question]
 ) -> list[Finding]:
-    """What will hurt once the broker has this version, and does not yet."""
+    """Return the problems that appear only once the broker has this version."""
     asked = list(questions)
     now = {(finding.kind, finding.where) for finding in diagnose(facts, asked)}
     return [
@@ -100,7 +101,7 @@ def diagnose_upgrade(
 
 
 def _is_of_others(facts: Facts, question: Question) -> bool:
-    """Whether it is a queue that redrive did not make: its dead letters go elsewhere than ours."""
+    """Return whether redrive did not create this queue: its dead letters go elsewhere."""
     main, retry, failed = question.places
     queue = facts.queues.get(main)
     if queue is None or retry in facts.queues or failed in facts.queues:
@@ -116,7 +117,7 @@ def _is_of_others(facts: Facts, question: Question) -> bool:
 
 
 def _not_ours(facts: Facts) -> set[str]:
-    """The queues that redrive did not make."""
+    """Return the queues that redrive did not create."""
     ours = {
         place
         for main in names.main_queues(facts.queues)
@@ -126,7 +127,7 @@ def _not_ours(facts: Facts) -> set[str]:
 
 
 def _of_others(facts: Facts, queues: Iterable[str]) -> Iterator[Finding]:
-    """What queues that redrive did not make lose."""
+    """Find queues that redrive did not create and that lose messages."""
     for name in sorted(queues):
         queue = facts.queues[name]
         exchange = queue.setting("dead-letter-exchange")
@@ -140,9 +141,9 @@ def _of_others(facts: Facts, queues: Iterable[str]) -> Iterator[Finding]:
                 "dead-letter-target",
                 name,
                 f"it dead-letters to {missing}",
-                "What is rejected or expires in it stays stuck."
+                "Messages that are rejected or expire in it stay stuck."
                 if keeps
-                else "What is rejected or expires in it is dropped.",
+                else "Messages that are rejected or expire in it are dropped.",
                 remedies.give_a_dead_letter_queue(facts, queue, exchange, key),
             )
 
@@ -165,7 +166,7 @@ def _about(facts: Facts, question: Question) -> Iterator[Finding]:
         yield from _one_member(facts, queue)
         yield from _mirroring_policy(facts, queue)
         yield from _single_active_consumer(facts, queue)
-        if queue.name != question.places[1]:  # nobody consumes a retry queue
+        if queue.name != question.places[1]:  # a retry queue has no consumers
             yield from _delivery_limit(facts, question, queue)
     yield from _different_tags(facts, question)
     yield from _republishing_consumer(facts, question)
@@ -186,15 +187,15 @@ def _not_there(facts: Facts, question: Question) -> Iterator[Finding]:
             "not-there",
             question.queue,
             f"of the subscription's three queues, {_listed(gone)} "
-            f"{'is' if len(gone) == 1 else 'are'} not there",
-            "What is moved there can't be: a failed attempt is lost where the broker moves it, and "
-            "waits unsettled where redrive does.",
+            f"{'does' if len(gone) == 1 else 'do'} not exist",
+            "Messages can't be moved there: a failed attempt is lost if the broker moves it, and "
+            "stays unsettled if redrive does.",
             remedies.declare(facts, question.queue, question.exchanges, question.routing_keys),
         )
 
 
 def _not_held_back(facts: Facts, question: Question) -> Iterator[Finding]:
-    """A queue that looks as if the broker held messages back, and it does not."""
+    """Check a queue that is set up to have messages held back by a broker that does not do it."""
     main = facts.queues.get(question.queue)
     if main is None or not holds_back(facts, question.queue):
         return
@@ -204,12 +205,12 @@ def _not_held_back(facts: Facts, question: Question) -> Iterator[Finding]:
             question.queue,
             f"{_number(main.consumers.foreign, 'consumer')} of another library, and the broker "
             "itself holds its failed messages back",
-            "What is nacked with requeueing comes back at once and counts for no attempt; what is "
-            "rejected without requeueing goes to the failed queue without a reason.",
-            "Have it reject failed messages with requeueing (basic.reject), or use redrive.",
+            "A message nacked with requeueing comes back at once and does not count as an attempt; "
+            "one rejected without requeueing goes to the failed queue without a reason.",
+            "Make it reject failed messages with requeueing (basic.reject), or use redrive.",
         )
     least = main.least("delayed-retry-min")
-    # A policy wins over the argument. Source: RabbitMQ 4.3.5, rabbit_quorum_queue,
+    # A policy takes precedence over the argument. Source: RabbitMQ 4.3.5, rabbit_quorum_queue,
     # `get_delayed_retry_config`.
     kind = main.policy.get("delayed-retry-type", main.argument("x-delayed-retry-type"))
     remedy = (
@@ -217,21 +218,21 @@ def _not_held_back(facts: Facts, question: Question) -> Iterator[Finding]:
         "retry_via: dead-letter in the topology file, then redrive topology migrate."
     )
     if not facts.version.holds_failed_messages_back:
-        found = f"it is to hold failed messages back, and RabbitMQ {facts.version} does not"
+        found = f"it should hold failed messages back, but RabbitMQ {facts.version} can't"
     elif kind != "failed":
         found = f"its delayed-retry-type is {kind}, not failed"
     elif not least:
-        found = "its delay is 0: an argument or a policy says so, or neither sets one"
+        found = "its delay is 0: an argument or a policy sets it to 0, or neither sets it"
         remedy = (
             "Put retry_via: broker and delay_by: policy into the topology file, then redrive "
-            "topology apply; if a policy sets delayed-retry-min to 0, take it out there first."
+            "topology apply; if a policy sets delayed-retry-min to 0, remove that first."
         )
     elif main.holding_back is False:
-        # Source: measured in a cluster of three nodes of RabbitMQ 4.3.6 where one had the older
-        # state machine of quorum queues: what is rejected comes back at once, whichever feature
-        # flags are enabled, and is held back a few seconds after that node was started anew.
+        # Source: measured in a cluster of three nodes of RabbitMQ 4.3.6 in which one had the older
+        # state machine of quorum queues: rejected messages come back at once, whichever feature
+        # flags are enabled, and are held back a few seconds after that node was restarted.
         found = (
-            "the broker takes its arguments and holds nothing back: a node that it has a copy on "
+            "the broker accepts its arguments but holds nothing back: a node with a copy of it "
             "runs a RabbitMQ before 4.3"
         )
     else:
@@ -240,7 +241,7 @@ def _not_held_back(facts: Facts, question: Question) -> Iterator[Finding]:
         "not-held-back",
         question.queue,
         found,
-        "What fails comes back at once, and uses its retries up within a moment.",
+        "Failed messages come back at once, and use up their retries within moments.",
         remedy,
     )
 
@@ -255,8 +256,8 @@ def _dead_letter_target(facts: Facts, question: Question, queue: QueueFacts) -> 
             "dead-letter-target",
             queue.name,
             f"it dead-letters to {missing}",
-            "What is rejected or expires in it is dropped by a classic queue, and stays stuck in a "
-            "quorum queue.",
+            "Messages that are rejected or expire in it are dropped by a classic queue, and stay "
+            "stuck in a quorum queue.",
             remedies.declare(facts, question.queue, question.exchanges, question.routing_keys),
         )
 
@@ -269,26 +270,25 @@ def _dead_lettering_stuck(facts: Facts, queue: QueueFacts) -> Iterator[Finding]:
         "dead-lettering-stuck",
         queue.name,
         f"{_number(queue.stuck, 'message')} that it is dead-lettering did not become fewer while "
-        "this was watched; AMQP reports none of them",
+        "redrive watched; AMQP does not report them",
         (
             f"RabbitMQ {facts.version} may stop dead-lettering for good after a fault: they stay "
-            "until the queue's leader moves or its node restarts. None is lost."
+            "until the queue's leader moves or its node restarts. No message is lost."
             if known
-            else "The queue that they go to is missing, full or down; or the broker has stopped. "
-            "They stay until it goes on. None is lost."
+            else "Their target queue is missing, full or down, or the broker has stopped "
+            "dead-lettering. They stay until it continues. No message is lost."
         ),
         remedies.release(facts, queue),
     )
 
 
 def _missing_target(facts: Facts, exchange: str, key: object) -> str:
-    """What a dead letter would look for and not find, in words; empty where it gets somewhere, or
-    that can't be seen."""
+    """Describe which target of a dead letter is missing; empty if it is there, or can't be seen."""
     if not exchange:
         gone = isinstance(key, str) and facts.complete and key not in facts.queues
-        return f"the queue {key!r}, which is not there" if gone else ""
+        return f"the queue {key!r}, which does not exist" if gone else ""
     if exchange not in facts.exchanges:
-        return f"the exchange {exchange!r}, which is not there"
+        return f"the exchange {exchange!r}, which does not exist"
     kind = facts.exchanges[exchange]
     if facts.bindings is None or exchange in facts.alternates:
         return ""
@@ -296,7 +296,7 @@ def _missing_target(facts: Facts, exchange: str, key: object) -> str:
         is_bound = any(binding.source == exchange for binding in facts.bindings)
         unbound = f"the exchange {exchange!r}, to which no queue is bound"
         return "" if is_bound or kind not in _BOUND else unbound
-    # What goes on to another exchange is left alone.
+    # Whatever goes on to another exchange is not followed.
     routed = any(
         binding.source == exchange and (binding.to == "exchange" or _gives(kind, binding, key))
         for binding in facts.bindings
@@ -313,7 +313,7 @@ def _copies_of_retries(facts: Facts, question: Question, queue: QueueFacts) -> I
     exchange, key = queue.setting("dead-letter-exchange"), queue.setting("dead-letter-routing-key")
     if (
         queue.name == failed
-        or holds_back(facts, queue.name)  # it dead-letters no retry
+        or holds_back(facts, queue.name)  # it does not dead-letter retries
         or not exchange
         or not isinstance(key, str)
         or facts.exchanges.get(str(exchange)) != "topic"
@@ -348,16 +348,16 @@ def _delivery_limit(facts: Facts, question: Question, queue: QueueFacts) -> Iter
     yield Finding(
         "delivery-limit",
         queue.name,
-        f"this broker ({facts.version}) takes a message out of it after {returns} returns"
+        f"this broker ({facts.version}) removes a message from it after {returns} returns"
         + (
             ", its default: the queue has no delivery limit of its own"
             if not limits
             else f" (delivery limits set: {', '.join(map(str, sorted(limits)))})"
         ),
-        "Looking at the failed messages deletes them: each look returns them once."
+        "Looking at failed messages deletes them in the end: each look returns them once."
         if failed
-        else f"A message whose worker dies {returns + 1} times is dropped, or stuck in "
-        f"{question.places[1]}, and never set aside.",
+        else f"A message whose worker dies {returns + 1} times is dropped or stuck in "
+        f"{question.places[1]}, instead of being set aside.",
         remedies.raise_delivery_limit(facts, queue),
     )
 
@@ -365,17 +365,17 @@ def _delivery_limit(facts: Facts, question: Question, queue: QueueFacts) -> Iter
 def _message_ttl(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[Finding]:
     main, _, failed = question.places
     wanted = {
-        main: "A message that waits in it for so long goes to the retry queue unhandled, which "
-        "counts for no attempt; or is dropped.",
-        failed: "Failed messages are deleted when they are so old.",
+        main: "A message that waits in it for that long goes to the retry queue unhandled, without "
+        "counting as an attempt, or is dropped.",
+        failed: "Failed messages are deleted at that age.",
     }
     for name, what in (
         ("message-ttl", wanted.get(queue.name)),
-        ("expires", "The broker deletes the queue when nobody has used it so long."),
+        ("expires", "The broker deletes the queue if nobody uses it for that long."),
     ):
         value = queue.setting(name)
         if what is not None and value is not None:
-            # Of a retry queue the TTL is its purpose; that it expires is not.
+            # A TTL is the purpose of a retry queue; an expiry of the queue itself is not.
             yield Finding(
                 "message-ttl",
                 queue.name,
@@ -395,8 +395,8 @@ def _no_way_back(facts: Facts, question: Question, queue: QueueFacts) -> Iterato
             "no-delay",
             retry,
             "neither an argument nor a policy sets its message-ttl",
-            "A message that has no expiration of its own waits in it for ever. A policy that was "
-            "to set it does not match its name, or gave way to one of a higher priority.",
+            "A message without an expiration of its own waits in it forever. A policy that should "
+            "set it does not match its name, or another one has a higher priority.",
             remedy,
         )
     if queue.setting("dead-letter-exchange") is None:
@@ -404,7 +404,7 @@ def _no_way_back(facts: Facts, question: Question, queue: QueueFacts) -> Iterato
             "dead-letter-target",
             retry,
             "neither an argument nor a policy sets its dead-letter-exchange",
-            "A message whose delay has passed is deleted.",
+            "A message is deleted when its delay is over.",
             remedy,
         )
 
@@ -422,10 +422,10 @@ def _drop_head(facts: Facts, question: Question, queue: QueueFacts) -> Iterator[
         "drop-head",
         queue.name,
         f"{_origin(queue, bounds[0])} sets {bounds[0]} to {queue.setting(bounds[0])}, and the "
-        "oldest message makes room for the newest",
+        "oldest message is dropped to make room for a new one",
         "Once it is full, each new failure deletes the oldest failed message, for good."
         if failed
-        else "Once it is full, messages that nobody has handled are dropped or dead-lettered.",
+        else "Once it is full, unhandled messages are dropped or dead-lettered.",
         remedies.refuse_what_is_too_much(facts, queue),
     )
 
@@ -438,9 +438,9 @@ def _message_size(facts: Facts, queue: QueueFacts) -> Iterator[Finding]:
         "message-size",
         queue.name,
         f"its messages have {_mebibytes(queue.message_size)} on average, and RabbitMQ "
-        f"{facts.version} takes none over {_mebibytes(largest)} unless its configuration says "
-        "otherwise, which can't be seen",
-        "The broker refuses to take them again: they can't be set aside, requeued, or delayed on "
+        f"{facts.version} accepts at most {_mebibytes(largest)} unless it is configured otherwise, "
+        "which can't be seen",
+        "The broker refuses to accept them again: they can't be set aside, requeued, or delayed on "
         "the ladder.",
         remedies.take_larger_messages(2 * queue.message_size),
     )
@@ -452,7 +452,7 @@ def _one_member(facts: Facts, queue: QueueFacts) -> Iterator[Finding]:
             "one-member",
             queue.name,
             f"a quorum queue with one copy, in a cluster of {facts.nodes} nodes",
-            "While its node is down nothing can be published to or taken from it; if the node is "
+            "While its node is down, nothing can be published to or taken from it; if the node is "
             "lost, so are its messages.",
             remedies.grow(facts, queue),
         )
@@ -468,9 +468,9 @@ def _mirroring_policy(facts: Facts, queue: QueueFacts) -> Iterator[Finding]:
     yield Finding(
         "mirroring-policy",
         queue.name,
-        f"{_origin(queue, 'ha-mode')} is to mirror it, and RabbitMQ {facts.version} does not "
-        "mirror",
-        "It is on one node: while that is down nothing can be published to or taken from it.",
+        f"{_origin(queue, 'ha-mode')} should mirror it, but RabbitMQ {facts.version} does not "
+        "mirror queues",
+        "It is on one node: while that is down, nothing can be published to or taken from it.",
         f"Change it to a quorum queue while it is in use: {remedies.migrate()}",
     )
 
@@ -481,8 +481,8 @@ def _alarms(facts: Facts) -> Iterator[Finding]:
             "alarm",
             node,
             f"it is short of {short_of}",
-            "The broker blocks every publisher of the cluster until that has passed: publishing, "
-            "requeueing and giving up wait.",
+            "The broker blocks every publisher of the cluster until the alarm is over: publishing, "
+            "requeueing and setting messages aside wait.",
             f"Free {short_of} on {node}, or raise its limit (vm_memory_high_watermark, "
             "disk_free_limit).",
         )
@@ -501,11 +501,11 @@ def _delayed_message_plugin(facts: Facts, questions: Iterable[Question]) -> Iter
             "delayed-message-plugin",
             name,
             "an exchange of the plugin rabbitmq_delayed_message_exchange"
-            + (f", which delays what goes to {', '.join(sorted(mains))}" if feeds else ""),
+            + (f", which delays messages to {', '.join(sorted(mains))}" if feeds else ""),
             f"The plugin can't run on RabbitMQ {facts.version}: the exchange can't be used, and "
-            "what it had delayed is lost.",
+            "the messages that it had delayed are lost.",
             "Publish with redrive's delay= (or deliver_at=), which needs no plugin, and delete the "
-            "exchange once nothing waits in it.",
+            "exchange once no message waits in it.",
         )
 
 
@@ -526,9 +526,9 @@ def _single_active_consumer(facts: Facts, queue: QueueFacts) -> Iterator[Finding
             "single-active-consumer",
             queue.name,
             f"it is a quorum queue with a single active consumer, on RabbitMQ {facts.version}",
-            "On 4.3.0 to 4.3.5 it stops for ever once each of its consumers ran into the consumer "
-            "timeout; it looks healthy then.",
-            "Upgrade the broker to 4.3.6 or newer. Until then keep the timeout out of reach: "
+            "On 4.3.0 to 4.3.5 it stops delivering for good once each of its consumers has run "
+            "into the consumer timeout, but still looks healthy.",
+            "Upgrade the broker to 4.3.6 or newer. Until then raise the timeout: "
             + remedies.set_policy(
                 facts.virtual_host, queue, "redrive-timeout", {"consumer-timeout": 86_400_000}
             ),
@@ -544,10 +544,10 @@ def _different_tags(facts: Facts, question: Question) -> Iterator[Finding]:
         "different-tags",
         question.queue,
         f"its subscribers ask for different tags: {_listed(asked)}",
-        "A queue has one filter, that of the subscriber that declared it last. Each message that "
-        "passes it goes to any of them, and what only another asks for comes to none.",
-        "Stop the subscribers that ask for what is out of date; those that are to get different "
-        "messages need a queue each.",
+        "A queue has one filter, that of the subscriber that declared it last. A message that "
+        "passes it goes to any of them, and messages that only the others want get to none.",
+        "Stop the subscribers with outdated tags; subscribers that should get different messages "
+        "each need a queue of their own.",
     )
 
 
@@ -563,22 +563,22 @@ def _republishing_consumer(facts: Facts, question: Question) -> Iterator[Finding
     if main.setting("dead-letter-exchange") is not None or not retry.setting(
         "dead-letter-exchange"
     ):
-        return  # a failed attempt does not have to be republished there
+        return  # it has a dead-letter exchange, so nothing needs to be republished
     foreign = main.consumers.count if main.consumers.foreign is None else main.consumers.foreign
     if foreign:
-        unsure = "" if main.consumers.foreign is not None else ", which may be redrive's or not"
+        unsure = "" if main.consumers.foreign is not None else ", redrive's or not,"
         yield Finding(
             "republishing-consumer",
             question.queue,
             f"it has no dead-letter exchange, so its {_number(foreign, 'consumer')}{unsure} can "
-            "only republish what fails, and this broker "
-            f"({facts.version}) ignores the x-death of what a client publishes",
-            "A consumer that counts x-death sees 1 for ever: a message that always fails is "
-            "retried without end.",
+            "only republish failed messages, and this broker "
+            f"({facts.version}) ignores the x-death of published messages",
+            "A consumer that counts x-death always sees 1: a message that always fails is "
+            "retried forever.",
             "Consume it with redrive, which counts in a header of its own: Subscriber(…, "
             "retry_via='republish', queue_type='classic'). "
-            "One such worker beside the others ends each message after its own max_retries + 1 "
-            "attempts.",
+            "One such worker beside the others is enough: it sets a message aside after its own "
+            "max_retries + 1 attempts.",
         )
 
 
@@ -602,13 +602,9 @@ def _consumer_timeout(facts: Facts, question: Question) -> Iterator[Finding]:
             question.queue,
             f"a handler may run for {_seconds(question.handler_time)}, and a delivery may stay "
             f"unsettled for {_seconds(timeout)}"
-            + (
-                ""
-                if known
-                else " unless the broker's configuration says otherwise, which can't be seen"
-            ),
-            "The broker takes the message from a worker that still handles it, and gives it to "
-            "another: each attempt is done for nothing.",
+            + ("" if known else " unless the broker is configured otherwise, which can't be seen"),
+            "The broker takes the message from a worker that is still handling it, and gives it to "
+            "another: the work is done again and again.",
             remedies.raise_consumer_timeout(facts, queue, 2 * question.handler_time),
         )
 
@@ -619,10 +615,10 @@ def _classic_in_cluster(facts: Facts, queues: Iterable[QueueFacts]) -> Iterator[
         yield Finding(
             "classic-in-cluster",
             classic[0].name,
-            f"classic, in a cluster of {facts.nodes} nodes: "
+            f"classic queues in a cluster of {facts.nodes} nodes: "
             f"{_listed(queue.name for queue in classic)}",
-            "Each lives on one node: while that is down nothing can be published to or taken from "
-            "it, and what it was moving may be lost.",
+            "Each is on one node: while that is down, nothing can be published to or taken from "
+            "it, and messages that it was moving may be lost.",
             remedies.declare_as_quorum(facts, classic),
         )
 
@@ -646,8 +642,8 @@ def _stale_bindings(facts: Facts, question: Question) -> Iterator[Finding]:
         yield Finding(
             "stale-binding",
             binding.destination,
-            f"{binding.source} still gives it what matches {binding.routing_key!r}, which the "
-            "subscription does not ask for",
+            f"{binding.source} still gives it messages that match {binding.routing_key!r}, "
+            "which is not a pattern of the subscription",
             "It gets messages that its handler does not expect.",
             remedies.declare(
                 facts, question.queue, question.exchanges, wanted.routing_keys, prune=True

@@ -1,4 +1,4 @@
-"""What is known of a virtual host, as far as it could be seen: what a diagnosis is made of."""
+"""What is known about a virtual host, as far as it could be seen: the input of a diagnosis."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from redrive.topology.model import Binding
 
 @dataclass(frozen=True, slots=True)
 class Consumers:
-    """Who consumes a queue.
+    """The consumers of a queue.
 
     Args:
         count: how many there are.
-        foreign: how many of them are not redrive's; None where that can't be seen.
-        tags: the tag expressions of redrive's subscribers among them, one that asks for none as the
-            empty one; as far as they can be seen.
-        timeout: the shortest time that the broker says one of them may keep a delivery; None where
-            it says none.
+        foreign: how many of them are not redrive's; None if that can't be seen.
+        tags: the visible tag expressions of redrive's subscribers; empty for a subscriber without
+            tags.
+        timeout: the shortest time, reported by the broker, for which one of them may keep a
+            delivery; None if it reports none.
     """
 
     count: int = 0
@@ -29,21 +29,22 @@ class Consumers:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """What is known of a queue.
+    """What is known about a queue.
 
     Args:
         name: its name.
-        arguments: those that it was declared with, `x-queue-type` always among them; None where
-            this user may not see them.
-        policy: what its policy and its operator policy set, by the names that they have there.
-        policy_name: the policy's name; None where it has none.
-        operator_policy_name: the operator policy's.
-        consumers: who consumes it.
-        members: how many nodes a quorum queue has copies on; None where that can't be seen.
-        message_size: the average size of its messages' bodies, in bytes; None where it has none, or
+        arguments: those that it was declared with, always including `x-queue-type`; None if this
+            user may not see them.
+        policy: the settings of its policy and its operator policy, by their names in a policy.
+        policy_name: the policy's name; None if it has no policy.
+        operator_policy_name: the operator policy's name; None if it has none.
+        consumers: its consumers.
+        members: how many nodes a quorum queue has copies on; None if that can't be seen.
+        message_size: the average size of its messages' bodies, in bytes; None if it is empty, or
             that can't be seen.
-        stuck: how many messages it has been dead-lettering for so long that they are stuck.
-        holding_back: whether the broker says that it holds failed messages back; None where that
+        stuck: how many messages have been waiting to be dead-lettered for so long that they are
+            stuck.
+        holding_back: whether the broker reports that it holds failed messages back; None if that
             can't be seen.
     """
 
@@ -60,20 +61,20 @@ class QueueFacts:
 
     @property
     def is_quorum(self) -> bool:
-        """Whether it is a quorum queue."""
         return self.argument("x-queue-type") == "quorum"
 
     def argument(self, name: str) -> object:
-        """An argument; None where it has none of this name."""
+        """Return an argument; None if it is not set."""
         return (self.arguments or {}).get(name)
 
     def setting(self, name: str) -> object:
-        """What its argument `x-<name>` or else its policies set; None where neither does."""
+        """Return the value of its argument `x-<name>`, or else of its policies; None if neither
+        sets it."""
         own = self.argument(f"x-{name}")
         return self.policy.get(name) if own is None else own
 
     def numbers(self, name: str) -> list[int]:
-        """The numbers that its argument `x-<name>` and its policies set."""
+        """Return the numbers that its argument `x-<name>` and its policies set."""
         return [
             value
             for value in (self.argument(f"x-{name}"), self.policy.get(name))
@@ -81,29 +82,30 @@ class QueueFacts:
         ]
 
     def least(self, name: str) -> int | None:
-        """The smaller one of the numbers that its argument `x-<name>` and its policies set: for
-        most limits, that one counts."""
+        """Return the smallest number that its argument `x-<name>` and its policies set: for most
+        limits, it is the one that counts."""
         return min(self.numbers(name), default=None)
 
     @property
     def delay(self) -> timedelta | None:
-        """How long a message waits in it; None where it has no TTL."""
+        """How long a message waits in it; None if it has no TTL."""
         ttl = self.least("message-ttl")
         return None if ttl is None else timedelta(milliseconds=ttl)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a user may write and read in a virtual host.
+    """What a user may write to and read from in a virtual host.
 
     Args:
         user: its name.
-        is_administrator: whether it may grant itself whatever it lacks.
+        is_administrator: whether it may grant itself any missing right.
         write: the regular expression of the names that it may write to.
-        topics: of each topic exchange that it has a topic permission on, the regular expression of
-            the routing keys that it may publish there with.
+        topics: for each topic exchange with a topic permission, the regular expression of the
+            routing keys that it may publish with.
         read: the regular expression of the names that it may read from.
-        topics_read: of the same exchanges, that of the keys that it may bind there with.
+        topics_read: for the same exchanges, the regular expression of the keys that it may bind
+            with.
     """
 
     user: str
@@ -116,22 +118,22 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a virtual host.
+    """What is known about a virtual host.
 
     Args:
-        version: the broker's.
+        version: the broker's version.
         virtual_host: its name.
-        exchanges: the type of each exchange that is there, by its name; an empty type is one that
-            can't be seen.
-        queues: the queues, by their names.
-        bindings: all but each queue's own to the default exchange; None where they can't be seen.
-        complete: whether all exchanges and queues of the virtual host are here, not only those that
-            were asked for.
-        nodes: how many nodes the cluster has; None where that can't be seen.
-        access: what each user may write; None where that can't be seen.
-        alarms: what each node with an alarm is short of, by its name.
+        exchanges: the type of each exchange, by name; an empty type means that it can't be seen.
+        queues: the queues, by name.
+        bindings: all bindings except each queue's own to the default exchange; None if they can't
+            be seen.
+        complete: whether all exchanges and queues of the virtual host are included, not only the
+            requested ones.
+        nodes: how many nodes the cluster has; None if that can't be seen.
+        access: what each user may write to and read from; None if that can't be seen.
+        alarms: what each node with an alarm is short of, by the node's name.
         alternates: the alternate exchange of each exchange that has one.
-        unknown: what could not be asked, and why; empty where all could.
+        unknown: what could not be queried, and why; empty if everything could.
     """
 
     version: BrokerVersion

@@ -1,4 +1,4 @@
-"""Something that will hurt, in words."""
+"""A problem that the doctor reports."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -32,14 +32,14 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that will hurt.
+    """A problem that the doctor found.
 
     Args:
-        kind: which of the findings it is.
-        where: the object that it is about.
+        kind: the kind of problem.
+        where: the affected object.
         problem: what was found.
-        meaning: what will come of it.
-        remedy: the command that mends it, and what to know about it.
+        meaning: the consequences.
+        remedy: the command that fixes it, and what to know about it.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""What each role may do at the least, and how it is granted."""
+"""Know the minimum rights of each role, and the commands that grant them."""
 
 import re
 import shlex
@@ -17,17 +17,17 @@ Verb = Literal["configure", "write", "read"]
 Role = Literal["publisher", "subscriber", "delayer", "declarer", "operator"]
 
 DEFAULT_EXCHANGE = "amq.default"
-"""What permissions call the exchange whose name is empty. Source:
+"""The name of the default exchange in permissions. Source:
 https://www.rabbitmq.com/docs/access-control#authorisation"""
 
 _WITHOUT: Mapping[Role, str] = {
     "publisher": "Publishing closes the channel with a 403.",
     "subscriber": "Consuming, or setting a failed message aside, closes the channel with a 403.",
-    "delayer": "delay= is refused, and a retry that should wait for another time than the retry "
-    "queue's waits for the retry queue's.",
-    "declarer": "Declaring fails with a 403: use declare=False, and have another user declare.",
-    "operator": "Failed messages can't be looked at, not be requeued, not be watched while "
-    "they are, or the team's journal does not say who did it.",
+    "delayer": "delay= is refused, and a retry with another delay than the retry queue's gets the "
+    "retry queue's delay.",
+    "declarer": "Declaring fails with a 403: use declare=False, and let another user declare.",
+    "operator": "Some of this fails: looking at failed messages, requeueing them, watching their "
+    "outcomes, or writing to the team's journal.",
 }
 _A: Mapping[Role, str] = {
     "publisher": "a publisher",
@@ -38,21 +38,22 @@ _A: Mapping[Role, str] = {
 }
 _NOBODYS_QUEUE = "redrive.doctor@nobody"
 _ANY = "doctor"
-"""What stands for the rest of a name, where many objects of one kind are meant."""
+"""Stands for the variable part of a name if a right covers many objects."""
 VERBS: tuple[Verb, ...] = ("configure", "write", "read")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """One of the broker's rights on one object.
+    """One right on one object of the broker.
 
     Args:
         verb: `configure`, `write` or `read`.
         kind: `exchange` or `queue`.
-        name: the object's name; `amq.default` for the default exchange. Of many objects one of
-            them.
-        pattern: the regular expression of the names of many objects; empty for the one.
-        key: the routing key that it is needed with, where a topic permission may be for some alone.
+        name: the object's name; `amq.default` for the default exchange. If the right covers many
+            objects, the name of one of them.
+        pattern: the regular expression of the names of many objects; empty for a single one.
+        key: the routing key that it is needed with, since a topic permission may allow only some
+            keys.
     """
 
     verb: Verb
@@ -72,12 +73,12 @@ class Right:
 
 
 def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
-    """The rights that a role needs on a subscription, and no others.
+    """Return exactly the rights that a role needs on a subscription.
 
-    `publisher` publishes to exchanges that are there; `subscriber` handles messages with
-    `declare=False` and one delay; `delayer`, besides one of them, uses a delay ladder that is
-    there; `declarer` makes the exchanges, queues and bindings; `operator` looks at failed messages,
-    requeues or restores them, watches what becomes of them, and shares the journal of all that.
+    `publisher` publishes to existing exchanges; `subscriber` handles messages with `declare=False`
+    and one delay; `delayer`, in addition to one of these, uses an existing delay ladder; `declarer`
+    creates the exchanges, queues and bindings; `operator` looks at failed messages, requeues or
+    restores them, watches their outcomes, and shares the team's journal.
 
     Source: tried on RabbitMQ 3.10.8, 4.0.5 and 4.3.6, tests/integration/test_least_rights.py.
     """
@@ -88,7 +89,7 @@ def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
         case "subscriber":
             return (
                 Right("read", "queue", subscription.queue),
-                # A reject needs no right; what can't be rejected is republished.
+                # A reject needs no right; a message that can't be rejected is republished.
                 *(
                     ()
                     if subscription.retry_via == "broker"
@@ -102,7 +103,7 @@ def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
             level = Ladder(family).level(0)
             return (
                 Right("write", "exchange", level, re.escape(level.removesuffix("0")) + "[0-9]+"),
-                Right("write", "exchange", family.deliver),  # for a time that is past
+                Right("write", "exchange", family.deliver),  # for a delay that is already over
             )
         case "operator":
             return tuple(_rights_to_operate(subscription))
@@ -113,25 +114,26 @@ def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
 def _rights_to_operate(subscription: Subscription) -> Iterator[Right]:
     family = subscription.exchanges
     yield Right("read", "queue", subscription.failed_queue)
-    # Over AMQP alone, the queue's delivery limit is told to whom may declare it.
+    # Over AMQP alone, only a user that may declare the queue learns its delivery limit.
     yield Right("configure", "queue", subscription.failed_queue)
-    yield Right("configure", "queue", look_lock(subscription.queue))  # so that one looks at a time
-    # The journal that a team shares; who runs a job locks it by one of the queues below.
+    # so that only one user looks at a time
+    yield Right("configure", "queue", look_lock(subscription.queue))
+    # The journal that a team shares; whoever runs a job locks it with one of the queues below.
     yield Right("configure", "queue", JOURNAL)
     yield Right("read", "queue", JOURNAL)
     yield Right("write", "exchange", DEFAULT_EXCHANGE)
     yield Right("write", "exchange", family.failed, key=subscription.queue)  # to restore
-    # RabbitMQ 4.3 tells how much is in a queue only to whom has a right on it. Who may write to the
-    # default exchange writes to any queue.
+    # RabbitMQ 4.3 tells how many messages are in a queue only to a user with a right on it. A user
+    # that may write to the default exchange can write to any queue anyway.
     yield Right("write", "queue", subscription.queue)
     yield Right("write", "queue", subscription.retry_queue)
     yield from rights_to_watch(family, subscription.queue)
 
 
 def rights_to_watch(family: ExchangeFamily, queue: str) -> Iterator[Right]:
-    """What it takes to watch what becomes of messages that are requeued to a queue: queues of its
-    own, bound to where subscribers tell it, and to where a message of this queue passes when it
-    fails again."""
+    """Yield the rights to watch the outcomes of messages requeued to a queue: queues of the
+    watcher's own, bound to the exchange on which subscribers report outcomes, and to those that a
+    message of this queue passes when it fails again."""
     yield Right("configure", "exchange", outcome_events.exchange_of(family).name)
     for own in (outcome_events.watched_queue(_ANY), outcome_events.queue_of(_ANY)):
         for verb in VERBS:
@@ -142,8 +144,8 @@ def rights_to_watch(family: ExchangeFamily, queue: str) -> Iterator[Right]:
 
 
 def _rights_to_declare(topology: Topology) -> Iterator[Right]:
-    """What the broker asks for. Source: https://www.rabbitmq.com/docs/access-control#authorisation;
-    measured."""
+    """Yield the rights that the broker requires for declaring. Source:
+    https://www.rabbitmq.com/docs/access-control#authorisation; measured."""
     for exchange in topology.exchanges:
         yield Right("configure", "exchange", exchange.name)
         if "alternate-exchange" in exchange.arguments:
@@ -167,7 +169,7 @@ def lacking(
     subscription: Subscription,
     missing: Mapping[Role, Sequence[Right]],
 ) -> Iterator[Finding]:
-    """What a user can't do with a subscription."""
+    """Report what a user can't do with a subscription."""
     wanted = [right for role in missing for right in least_rights(role, subscription)]
     topics = topic_commands(
         user, virtual_host, subscription.exchanges, f"^{re.escape(subscription.queue)}$"
@@ -177,15 +179,15 @@ def lacking(
             yield Finding(
                 "permission",
                 subscription.queue,
-                f"the user {user!r} can't be {_A[role]} of it, and may not: "
+                f"the user {user!r} can't be {_A[role]} of it; missing rights: "
                 f"{', '.join(map(str, rights))}",
                 _WITHOUT[role],
                 f"{grant_command(user, virtual_host, wanted)} ({_needs(list(missing))}; its other "
-                "rights in this virtual host go)"
+                "rights in this virtual host are revoked)"
                 + (
-                    f". So that it reads no other queue's failures: {topics}"
+                    f". To keep it from reading other queues' failures: {topics}"
                     if "operator" in missing
-                    else f". So that it can't write into others' queues: {topics}"
+                    else f". To keep it from writing into others' queues: {topics}"
                     if "subscriber" in missing
                     else ""
                 ),
@@ -197,8 +199,8 @@ def _needs(roles: Sequence[Role]) -> str:
 
 
 def permits(pattern: str, name: str) -> bool:
-    """Whether a permission's regular expression is for a name; an empty one is for none. One that
-    Python can't read is taken for none."""
+    """Return whether a permission's regular expression matches a name; an empty one matches none,
+    and so does one that Python can't compile."""
     try:
         return bool(pattern) and re.search(pattern, name) is not None
     except re.error:
@@ -206,8 +208,8 @@ def permits(pattern: str, name: str) -> bool:
 
 
 def topic_commands(user: str, virtual_host: str, exchanges: ExchangeFamily, queue: str) -> str:
-    """The commands that let a user write to the failed and the retry exchange, and read from them,
-    for one queue alone."""
+    """Return the commands that limit a user's writes to and reads from the failed and the retry
+    exchange to one queue."""
     return "; ".join(
         shlex.join(
             [
@@ -228,10 +230,10 @@ def topic_commands(user: str, virtual_host: str, exchanges: ExchangeFamily, queu
 def writers_into_others(
     access: Iterable[Access], virtual_host: str, exchanges: ExchangeFamily
 ) -> Iterator[Finding]:
-    """The users that may write into the failed or the retry queue of every subscription.
+    """Report users that may write into the failed or the retry queue of every subscription.
 
-    Left out is who may do so whatever its topic permissions are: administrators, and who may write
-    to the default exchange.
+    Users that could do so whatever their topic permissions are left out: administrators, and users
+    that may write to the default exchange.
     """
     for one in access:
         if one.is_administrator or permits(one.write, DEFAULT_EXCHANGE):
@@ -249,7 +251,7 @@ def writers_into_others(
                 f"this user may write to {' and '.join(anywhere)} with any routing key",
                 "It can put messages of its own into the failed or retry queue of every other "
                 "subscription.",
-                "Of the queues that it consumes: "
+                "Limit it to the queues that it consumes: "
                 f"{topic_commands(one.user, virtual_host, exchanges, '^(QUEUE|QUEUE)$')}",
             )
 
@@ -257,8 +259,8 @@ def writers_into_others(
 def readers_of_others(
     access: Iterable[Access], virtual_host: str, exchanges: ExchangeFamily
 ) -> Iterator[Finding]:
-    """The users that may read each failed message, and each that is retried, as it passes; left out
-    are administrators."""
+    """Report users that may read every message that fails or is retried, as it passes;
+    administrators are left out."""
     for one in access:
         anywhere = [
             exchange
@@ -272,21 +274,20 @@ def readers_of_others(
                 one.user,
                 f"this user may bind queues to {' and '.join(anywhere)} with any routing key",
                 "It can read the messages of every other subscription that fail or are retried.",
-                "Of the queues that it operates: "
+                "Limit it to the queues that it operates: "
                 f"{topic_commands(one.user, virtual_host, exchanges, '^(QUEUE|QUEUE)$')}",
             )
 
 
 def grant_command(user: str, virtual_host: str, rights: Iterable[Right]) -> str:
-    """The command that gives a user exactly these rights in a virtual host. It takes all others
-    there away."""
+    """Return the command that grants a user exactly these rights in a virtual host. It revokes all
+    others there."""
     wanted = list(rights)
     patterns = [granted_pattern(wanted, verb) for verb in VERBS]
     return shlex.join(["rabbitmqctl", "set_permissions", "-p", virtual_host, user, *patterns])
 
 
 def granted_pattern(rights: Iterable[Right], verb: Verb) -> str:
-    """The regular expression that grants those of the rights that are of one verb, and no
-    others."""
+    """Return the regular expression that grants exactly the rights with this verb."""
     wanted = sorted({right.granted for right in rights if right.verb == verb})
     return f"^({'|'.join(wanted)})$" if wanted else "^$"

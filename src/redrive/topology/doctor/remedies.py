@@ -1,4 +1,4 @@
-"""The commands that mend what a diagnosis finds."""
+"""Commands that fix the problems found by a diagnosis."""
 
 import json
 import re
@@ -25,8 +25,8 @@ def declare(
     *,
     prune: bool = False,
 ) -> str:
-    """Makes what is missing of a subscription as the rest of it is: the bound patterns, the delay,
-    the queue type."""
+    """Return the command that declares the missing parts of a subscription with the settings of its
+    existing parts: the bound patterns, the delay, the queue type."""
     if routing_keys is None:
         routing_keys = sorted(
             binding.routing_key
@@ -70,14 +70,12 @@ def declare(
 
 
 def release(facts: Facts, queue: QueueFacts) -> str:
-    """Has a queue go on with dead-lettering."""
+    """Return how to make a queue continue dead-lettering."""
     known = facts.version.may_stop_dead_lettering
-    first = (
-        "" if known else "Look at the queue that it dead-letters to; where that takes messages: "
-    )
+    first = "" if known else "Check the queue that it dead-letters to; if that accepts messages: "
     upgrade = (
         f" Upgrade the broker to {' or '.join(map(str, DEAD_LETTERING_MENDED))} or newer, so that "
-        "it does not come again."
+        "it does not happen again."
         if known
         else ""
     )
@@ -95,7 +93,7 @@ def release(facts: Facts, queue: QueueFacts) -> str:
 
 
 def erlang_name(virtual_host: str, queue: str) -> str:
-    """A queue's name as `rabbitmqctl eval` takes it, whatever is in it."""
+    """Return a queue's name for `rabbitmqctl eval`, whatever characters it contains."""
     host, name = (
         f"<<{','.join(str(byte) for byte in text.encode())}>>" for text in (virtual_host, queue)
     )
@@ -103,8 +101,8 @@ def erlang_name(virtual_host: str, queue: str) -> str:
 
 
 def narrow(facts: Facts, binding: Binding) -> str:
-    """Binds a queue more narrowly."""
-    # The API calls a binding without arguments by its routing key. Source: its documentation,
+    """Return how to replace a queue's binding by a narrower one."""
+    # The API identifies a binding without arguments by its routing key. Source: its documentation,
     # /api/bindings/vhost/e/…/q/…/props.
     parts = (
         facts.virtual_host,
@@ -116,15 +114,15 @@ def narrow(facts: Facts, binding: Binding) -> str:
     )
     address = f"http://HOST:15672/api/bindings/{'/'.join(map(_quoted, parts))}"
     return (
-        "Bind it with the patterns that it needs, and then remove this one: "
-        f"curl -u USER -X DELETE {shlex.quote(address)}. Or have the failing queue retried by "
-        "redrive's own topology, "
-        "whose retries go past all exchanges."
+        "Bind it with the patterns that it needs, and then remove this binding: "
+        f"curl -u USER -X DELETE {shlex.quote(address)}. Or let redrive's own topology retry the "
+        "failing queue: "
+        "its retries bypass all exchanges."
     )
 
 
 def raise_delivery_limit(facts: Facts, queue: QueueFacts) -> str:
-    """Has a queue keep what is returned to it."""
+    """Return how to make a queue keep messages that are returned to it."""
     if isinstance(queue.argument("x-delivery-limit"), int):
         return (
             "Its own argument can't be changed, and no policy raises it. "
@@ -134,19 +132,19 @@ def raise_delivery_limit(facts: Facts, queue: QueueFacts) -> str:
 
 
 def raise_consumer_timeout(facts: Facts, queue: QueueFacts, time: timedelta) -> str:
-    """Lets a delivery stay unsettled for longer."""
+    """Return how to let deliveries stay unsettled for longer."""
     milliseconds = time // _MILLISECOND
     if facts.version.has_a_consumer_timeout_for_each_queue and queue.is_quorum:
         return set_policy(
             facts.virtual_host, queue, "redrive-timeout", {"consumer-timeout": milliseconds}
         )
-    return f"{_configure('consumer_timeout', milliseconds)} Or hand over sooner."
+    return f"{_configure('consumer_timeout', milliseconds)} Or make the handler faster."
 
 
 def take_larger_messages(size: int) -> str:
-    """Has a broker take messages of so many bytes."""
+    """Return how to make a broker accept messages of this many bytes."""
     return (
-        f"{_configure('max_message_size', size)} Or keep such bodies elsewhere, and send their "
+        f"{_configure('max_message_size', size)} Or store such bodies elsewhere, and send their "
         "address."
     )
 
@@ -156,7 +154,7 @@ def _configure(name: str, value: int) -> str:
 
 
 def take_out(facts: Facts, queue: QueueFacts, setting: str) -> str:
-    """Takes a setting off a queue."""
+    """Return how to remove a setting from a queue."""
     if queue.argument(f"x-{setting}") is not None:
         return f"Its own argument can't be changed. {_make_anew(facts, queue)}"
     found = (
@@ -169,22 +167,22 @@ def take_out(facts: Facts, queue: QueueFacts, setting: str) -> str:
         if name is not None
     ]
     return (
-        f"Take {setting} out of the policy, have its pattern leave this queue out, or clear "
+        f"Remove {setting} from the policy, exclude this queue from its pattern, or clear "
         "it: "
         f"{' and '.join(clear)}"
     )
 
 
 def refuse_what_is_too_much(facts: Facts, queue: QueueFacts) -> str:
-    """Has a full queue refuse messages, so that none is deleted."""
+    """Return how to make a full queue refuse new messages instead of deleting old ones."""
     if queue.argument("x-overflow") is not None:
         return f"Its own argument can't be changed. {_make_anew(facts, queue)}"
     return set_policy(facts.virtual_host, queue, "redrive-refuse", {"overflow": "reject-publish"})
 
 
 def give_a_dead_letter_queue(facts: Facts, queue: QueueFacts, exchange: str, key: object) -> str:
-    """Has the dead letters of a queue that redrive did not make go to a queue, in the way that its
-    owner has chosen."""
+    """Return how to send the dead letters of a queue that redrive did not create to a queue, in the
+    way that its owner has chosen."""
     place = key if not exchange and isinstance(key, str) else f"{queue.name}.dlq"
     kind = "quorum" if queue.is_quorum else "classic"
     declared = {"durable": True, "arguments": {"x-queue-type": kind}}
@@ -206,8 +204,8 @@ def give_a_dead_letter_queue(facts: Facts, queue: QueueFacts, exchange: str, key
 
 
 def _keys_of_dead_letters(facts: Facts, queue: QueueFacts, exchange: str, key: object) -> list[str]:
-    """The keys that bind a queue to an exchange for all dead letters of another: a direct exchange
-    has no pattern for the keys that messages keep."""
+    """Return the keys that bind a queue to an exchange for all dead letters of another queue: a
+    direct exchange has no pattern for the keys that messages keep."""
     if isinstance(key, str):
         return [key]
     if facts.exchanges.get(exchange) != "direct":
@@ -219,7 +217,7 @@ def _keys_of_dead_letters(facts: Facts, queue: QueueFacts, exchange: str, key: o
 def _put(
     facts: Facts, place: Sequence[str], body: Mapping[str, object], method: str = "PUT"
 ) -> str:
-    """A request to the management API that makes something."""
+    """Return a request to the management API that creates an object."""
     path = "/".join([place[0], *map(_quoted, (facts.virtual_host, *place[1:]))])
     address = shlex.quote(f"http://HOST:15672/api/{path}")
     return (
@@ -229,7 +227,8 @@ def _put(
 
 
 def make_a_retry_queue(facts: Facts, queue: QueueFacts, main: str) -> str:
-    """Has a queue give back to `main` what has waited in it, as far as it does not."""
+    """Return how to make a queue return its messages to `main` after a delay, by adding whichever
+    of these settings is missing."""
     delay = RetryPolicy().delay // _MILLISECOND
     missing: dict[str, object] = {} if queue.delay is not None else {"message-ttl": delay}
     if queue.setting("dead-letter-exchange") is None:
@@ -238,7 +237,7 @@ def make_a_retry_queue(facts: Facts, queue: QueueFacts, main: str) -> str:
 
 
 def grow(facts: Facts, queue: QueueFacts) -> str:
-    """Gives a quorum queue a copy on other nodes."""
+    """Return how to give a quorum queue copies on other nodes."""
     command = shlex.join(
         [
             "--vhost-pattern",
@@ -251,14 +250,14 @@ def grow(facts: Facts, queue: QueueFacts) -> str:
 
 
 def migrate() -> str:
-    """Changes a live queue."""
+    """Return how to change a queue that is in use."""
     return "redrive topology init, then redrive topology migrate"
 
 
 def set_policy(
     virtual_host: str, queue: QueueFacts, name: str, definition: Mapping[str, object]
 ) -> str:
-    """Sets something for one queue by a policy."""
+    """Return the command that sets something for one queue with a policy."""
     values: Mapping[str, object] = (
         definition if queue.policy_name is None else {**queue.policy, **definition}
     )
@@ -275,13 +274,13 @@ def set_policy(
     if queue.policy_name is None:
         return command
     return (
-        f"{command} --priority 100 (one policy counts: this one takes over what policy "
-        f"{queue.policy_name!r} sets)"
+        f"{command} --priority 100 (only one policy applies: this one takes over the "
+        f"settings of policy {queue.policy_name!r})"
     )
 
 
 def declare_as_quorum(facts: Facts, queues: Iterable[QueueFacts]) -> str:
-    """Makes queues anew as quorum queues."""
+    """Return how to recreate queues as quorum queues."""
     return (
         f"Once they are empty: {'; '.join(_delete(facts, queue) for queue in queues)}; and "
         "declare them with --queue-type quorum."
@@ -293,11 +292,12 @@ def _make_anew(facts: Facts, queue: QueueFacts) -> str:
 
 
 def _delete(facts: Facts, queue: QueueFacts) -> str:
-    """Deletes a queue. Source: RabbitMQ 4.3.6 refuses --if-empty for quorum queues."""
+    """Return the command that deletes a queue. Source: RabbitMQ 4.3.6 refuses --if-empty for quorum
+    queues."""
     command = shlex.join(["rabbitmqctl", "delete_queue", "-p", facts.virtual_host, queue.name])
-    return f"{command} (with all that is in it)" if queue.is_quorum else f"{command} --if-empty"
+    return f"{command} (with all its messages)" if queue.is_quorum else f"{command} --if-empty"
 
 
 def _quoted(text: str) -> str:
-    """A part of a URL's path."""
+    """Quote a segment of a URL's path."""
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode())

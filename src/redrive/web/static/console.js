@@ -1,12 +1,12 @@
 "use strict";
-// Everything works without this: it asks how far a look or a job is, copies, and gives pages keys.
-// What it says comes from the page, which has it from the catalogue.
+// All pages work without this script: it shows progress and live numbers, adds copy buttons and
+// keyboard shortcuts. Its texts are data attributes of its script element.
 const words = document.currentScript.dataset;
 
 for (const place of document.querySelectorAll("[data-progress]")) follow(place);
 for (const place of document.querySelectorAll("[data-live-from]")) keepUp(place);
 
-// Numbers on the page, as they change; causes that are not on it are told of, and not put there.
+// Update the numbers on the page; causes that are not on it are only announced.
 function keepUp(place) {
   let seen = "";
   const ask = async () => {
@@ -71,7 +71,7 @@ function follow(place) {
   setTimeout(ask, 1000);
 }
 
-// The list of keys has those that do something on this page.
+// List only the shortcuts that do something on this page.
 for (const one of document.querySelectorAll("[data-needs]")) one.hidden = !document.querySelector(one.dataset.needs);
 
 function search() {

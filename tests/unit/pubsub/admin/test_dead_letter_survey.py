@@ -102,5 +102,5 @@ def test_without_statistics_policies_are_looked_up(
 def test_what_the_arguments_of_a_queue_are_is_not_made_up() -> None:
     answers = cast(ManagementAPI, _Answers())
     del answers._told["arguments"]  # type: ignore[attr-defined]
-    with pytest.raises(BrokerUnavailable, match=r"does not tell the arguments of queue 'q\.dlq'"):
+    with pytest.raises(BrokerUnavailable, match=r"does not show the arguments of queue 'q\.dlq'"):
         routes_over_management(answers)

@@ -178,7 +178,7 @@ def test_a_certificate_for_another_name_is_said_so(tmp_path: Path) -> None:
     with answering(200, "[]", certificate=certificate) as address:
         problem, remedy = refusal(BrokerUnavailable, f"{address}/?cacertfile={certificate}")
     assert "Hostname mismatch" in problem
-    assert remedy.startswith("Ask it under a name that its certificate is for")
+    assert remedy.startswith("Use a host name that its certificate is valid for")
 
 
 def test_a_ca_file_that_is_not_there_is_named(certificate: Path) -> None:
@@ -211,7 +211,7 @@ def test_https_where_http_is_spoken_is_no_question_of_the_plugin() -> None:
 def test_http_where_something_else_is_spoken_is_no_question_of_the_plugin(content: bytes) -> None:
     with saying(content) as address:
         problem, remedy = refusal(BrokerUnavailable, address)
-    assert "what answers there speaks no HTTP" in problem
+    assert "the server there does not speak HTTP" in problem
     assert "https://" in remedy
 
 
@@ -235,7 +235,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for_and_is_said_to_be_late(
         problem
         == f"RabbitMQ at {address} can't be used: its management API did not answer in 0.3 s."
     )
-    assert remedy.startswith("Try again when the broker has less to do")
+    assert remedy.startswith("Try again when the broker is less busy")
 
 
 def test_a_server_that_takes_no_connection_is_said_not_to_be_reached() -> None:
@@ -260,7 +260,7 @@ def test_what_the_api_does_not_know_is_named() -> None:
         404, json.dumps({"error": "Object Not Found", "reason": "Not Found"})
     ) as address:
         problem, remedy = refusal(ConfigurationError, address)
-    assert problem == f"the management API at {address} knows no /api/queues/orders"
+    assert problem == f"the management API at {address} did not find /api/queues/orders"
     assert remedy == "Check the name and the virtual host."
 
 
@@ -276,7 +276,7 @@ def test_what_the_api_does_not_know_is_named() -> None:
 def test_what_is_no_management_api_is_said_so(status: int, body: str, kind: str) -> None:
     with answering(status, body, kind) as address:
         problem, remedy = refusal(BrokerUnavailable, address)
-    assert "what answers there is no management API" in problem
+    assert "the server there is not a management API" in problem
     assert "--management-url" in remedy
 
 
@@ -342,7 +342,7 @@ def test_a_login_by_certificate_is_said_to_be_none_for_the_management_api(
         pytest.raises(PermissionDenied) as told,
     ):
         names(address, broker=f"amqps://localhost/?{options}")
-    assert "wants a user and a password, and the URL logs in by certificate" in str(told.value)
+    assert "wants a user and a password, but the URL logs in by certificate" in str(told.value)
     assert "--management-url" in told.value.remedy
 
 
@@ -358,7 +358,7 @@ def test_a_management_api_without_tls_beside_a_broker_with_it_is_warned_of(
 ) -> None:
     with answering(200, json.dumps(QUEUES)) as address:
         names(address, broker=f"amqps://shop:{SECRET}@localhost/orders")
-    assert f"{address}: the management API is asked without encryption" in caplog.text
+    assert f"{address}: requests to the management API are not encrypted" in caplog.text
     assert SECRET not in caplog.text
 
 

@@ -120,7 +120,7 @@ def test_an_api_that_does_not_tell_is_said_once_and_no_number_is_made_up(
         assert [measured(reader), measured(reader)] == [{}, {}]
     warnings = [one.message for one in caplog.records if one.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert warnings[0].startswith("how much is in the queues of shop@orders is not measured: ")
+    assert warnings[0].startswith("the queues of shop@orders are not measured: ")
 
 
 def test_numbers_are_asked_for_every_few_seconds_however_often_they_are_collected() -> None:

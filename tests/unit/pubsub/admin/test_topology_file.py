@@ -50,21 +50,21 @@ def test_anchors_and_merges_mean_what_yaml_says() -> None:
 @pytest.mark.parametrize(
     ("text", "place", "problem"),
     [
-        ("", "team.yaml, line 1", "nothing is no mapping"),
+        ("", "team.yaml, line 1", "an empty value is not a mapping"),
         (
             "subscriptions:\n  a:\n    typo: 1\n",
             "team.yaml, line 3, subscriptions → a → typo",
-            "'typo' is no key that redrive knows",
+            "'typo' is not a known key",
         ),
         (
             "subscriptions:\n  a: {}\n  b: {}\n  a: {}\n",
             "team.yaml, line 4, subscriptions → a",
-            "it is there twice, first in line 2",
+            "the key appears twice, first in line 2",
         ),
         (
             "subscriptions:\n  a:\n    retry: {delay: 1s}\n    retry: {delay: 2s}\n",
             "team.yaml, line 4, subscriptions → a → retry",
-            "it is there twice, first in line 3",
+            "the key appears twice, first in line 3",
         ),
         (
             "subscriptions:\n  a:\n    retry:\n      delay: 30\n",
@@ -74,12 +74,12 @@ def test_anchors_and_merges_mean_what_yaml_says() -> None:
         (
             "subscriptions:\n  a:\n    routing_keys:\n      - x\n      - #\n",
             "team.yaml, line 5, subscriptions → a → routing_keys → 1",
-            "nothing is no text",
+            "an empty value is not a text",
         ),
         (
             "subscriptions:\n  a: {}\n  a@migrating: {}\n",
             "team.yaml, line 3, subscriptions → a@migrating",
-            "that of what stands in for 'a'",
+            "is reserved: 'a' uses it",
         ),
         (
             "subscriptions:\n  a:\n    routing_keys: [*.x]\n",
@@ -98,9 +98,9 @@ def test_anchors_and_merges_mean_what_yaml_says() -> None:
             what_python_says_of_a_day_that_is_none(),
         ),
         ("a: 1\n---\nb: 1\n", "team.yaml, line 2", "but found another document"),
-        ("\x00", "team.yaml is no YAML", "special characters are not allowed"),
-        ("[" * 5000, "team.yaml is no YAML", "recursion"),
-        ("&a [*a]", "team.yaml, line 1", "is no mapping"),
+        ("\x00", "team.yaml is not valid YAML", "special characters are not allowed"),
+        ("[" * 5000, "team.yaml is not valid YAML", "recursion"),
+        ("&a [*a]", "team.yaml, line 1", "is not a mapping"),
     ],
 )
 def test_a_mistake_is_told_with_file_line_and_key(text: str, place: str, problem: str) -> None:
@@ -130,7 +130,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_text_is_said(tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_bytes(b"a: \xff")
-    with pytest.raises(ConfigurationError, match=r"is no text in UTF-8 \(byte 3\)"):
+    with pytest.raises(ConfigurationError, match=r"is not UTF-8 text \(byte 3\)"):
         topology_file.read(tmp_path / "team.yaml")
 
 

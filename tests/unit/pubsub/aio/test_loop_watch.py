@@ -19,7 +19,7 @@ from redrive.pubsub.aio.loop_watch import stack_of_handler, watch_of_loop
 from redrive.testing import MemoryBroker
 from waiting import DEADLINE, wait_until
 
-WARNING = "kept the event loop from running"
+WARNING = "blocked the event loop"
 
 
 class Heard(logging.Handler):

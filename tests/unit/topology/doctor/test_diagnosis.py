@@ -107,7 +107,7 @@ def test_subscriptions_are_known_by_their_retry_and_failed_queues() -> None:
 def test_queues_that_are_not_there_are_one_finding() -> None:
     facts = replace(healthy(), queues={Q: healthy().queues[Q]})
     finding = only(facts)
-    assert finding.problem == f"of the subscription's three queues, {RETRY}, {FAILED} are not there"
+    assert finding.problem == f"of the subscription's three queues, {RETRY}, {FAILED} do not exist"
     assert finding.remedy == f"redrive declare --queue {Q} --routing-key 'user.*'"
 
 
@@ -123,7 +123,7 @@ def test_a_dead_letter_exchange_that_is_not_there_is_found() -> None:
     )
     assert (finding.kind, finding.problem) == (
         "dead-letter-target",
-        "it dead-letters to the exchange 'master.retry', which is not there",
+        "it dead-letters to the exchange 'master.retry', which does not exist",
     )
 
 
@@ -158,7 +158,7 @@ def test_of_an_exchange_that_routes_otherwise_no_binding_of_the_key_is_asked_for
 
 # --- queues that redrive did not make -------------------------------------------------------------
 
-DROPPED = "What is rejected or expires in it is dropped."
+DROPPED = "Messages that are rejected or expire in it are dropped."
 
 
 def foreign(*queues: QueueFacts, **more: object) -> list[Finding]:
@@ -175,7 +175,7 @@ def test_dead_letters_of_others_that_are_dropped_are_found_and_what_makes_the_ex
     (finding,) = foreign(QueueFacts("orders", {"x-dead-letter-exchange": "orders.dlx"}))
     assert (finding.where, finding.problem, finding.meaning) == (
         "orders",
-        "it dead-letters to the exchange 'orders.dlx', which is not there",
+        "it dead-letters to the exchange 'orders.dlx', which does not exist",
         DROPPED,
     )
     assert "redrive" not in finding.remedy
@@ -238,7 +238,7 @@ def test_a_queue_that_is_to_keep_its_dead_letters_keeps_them() -> None:
         "x-dead-letter-strategy": "at-least-once",
     }
     (finding,) = foreign(QueueFacts("orders", arguments))
-    assert finding.meaning == "What is rejected or expires in it stays stuck."
+    assert finding.meaning == "Messages that are rejected or expire in it stay stuck."
     assert finding.remedy.endswith("http://HOST:15672/api/queues/%2F/gone")
 
 
@@ -341,7 +341,7 @@ def test_of_a_limit_in_a_policy_the_smaller_one_counts_and_the_policy_is_taken_o
     )
     assert "after 7 returns" in finding.problem
     policy = """'{"delivery-limit": 1000000000, "max-age": 9}'"""
-    assert f"{policy} --apply-to queues --priority 100 (one policy counts" in finding.remedy
+    assert f"{policy} --apply-to queues --priority 100 (only one policy applies" in finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_a_ttl_of_the_queues_own_is_found() -> None:
     assert (finding.where, finding.problem) == (FAILED, "its argument sets message-ttl to 60000 ms")
     assert "deleted" in finding.meaning
     assert (
-        "rabbitmqctl delete_queue -p / ucenter@user@failed (with all that is in it)"
+        "rabbitmqctl delete_queue -p / ucenter@user@failed (with all its messages)"
         in finding.remedy
     )
 
@@ -646,7 +646,7 @@ def test_a_main_queue_whose_own_argument_drops_messages_has_to_be_made_again() -
 def test_a_retry_queue_whose_delay_no_policy_sets_is_found() -> None:
     finding = only(changed(RETRY, message_ttl=None))
     assert (finding.kind, finding.where) == ("no-delay", RETRY)
-    assert "waits in it for ever" in finding.meaning
+    assert "waits in it forever" in finding.meaning
     assert finding.remedy == (
         "rabbitmqctl set_policy -p / redrive-retry '^ucenter@user@retry$' "
         """'{"message-ttl": 30000}' --apply-to queues"""
@@ -656,7 +656,7 @@ def test_a_retry_queue_whose_delay_no_policy_sets_is_found() -> None:
 def test_a_retry_queue_that_deletes_what_has_waited_is_found() -> None:
     finding = only(changed(RETRY, dead_letter_exchange=None, dead_letter_routing_key=None))
     assert (finding.kind, finding.where) == ("dead-letter-target", RETRY)
-    assert finding.meaning == "A message whose delay has passed is deleted."
+    assert finding.meaning == "A message is deleted when its delay is over."
     assert '{"dead-letter-exchange": "", "dead-letter-routing-key": "ucenter@user"}' in (
         finding.remedy
     )
@@ -724,7 +724,7 @@ def test_an_upgrade_after_which_messages_are_too_large_is_found_before_it() -> N
     queue = replace(healthy(OLD).queues[FAILED], message_size=20 * MEBIBYTE)
     (finding,) = diagnose_upgrade(with_queues(queue, version=OLD), NEW, [QUESTION])
     assert finding.kind == "message-size"
-    assert "20 MiB on average, and RabbitMQ 4.0.5 takes none over 16 MiB" in finding.problem
+    assert "20 MiB on average, and RabbitMQ 4.0.5 accepts at most 16 MiB" in finding.problem
     assert "max_message_size = 41943040" in finding.remedy
 
 
@@ -761,7 +761,7 @@ def test_an_exchange_of_the_plugin_is_found_where_the_plugin_can_not_run(
     )
     found = [one for one in diagnose(facts, [QUESTION]) if one.kind == "delayed-message-plugin"]
     assert len(found) == expected
-    assert all("which delays what goes to master" in one.problem for one in found)
+    assert all("which delays messages to master" in one.problem for one in found)
 
 
 def test_a_node_with_an_alarm_is_found() -> None:
@@ -819,7 +819,7 @@ def test_a_subscription_that_the_broker_holds_messages_back_for_needs_no_retry_q
 @pytest.mark.parametrize(
     ("facts", "problem"),
     [
-        (held_back(NEW), "RabbitMQ 4.0.5 does not"),
+        (held_back(NEW), "RabbitMQ 4.0.5 can't"),
         (held_back(arguments={"x-delayed-retry-type": "returned"}), "is returned, not failed"),
         (held_back(arguments={"x-delayed-retry-min": 0}), "its delay is 0"),
         (told_of(held_back(), holding_back=False), "a RabbitMQ before 4.3"),

@@ -57,7 +57,7 @@ def test_a_finding_says_the_role_the_rights_and_the_command_for_all_roles_that_w
     (finding,) = lacking("app", "/", SUBSCRIPTION, missing)
     assert (
         finding.problem
-        == "the user 'app' can't be a subscriber of it, and may not: read queue ucenter@user"
+        == "the user 'app' can't be a subscriber of it; missing rights: read queue ucenter@user"
     )
     assert "'^(master|master\\.failed|master\\.retry)$'" in finding.remedy
     assert "all that publisher and subscriber need;" in finding.remedy
@@ -81,14 +81,14 @@ def test_a_role_is_named_with_its_article(role: Role, named: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "so_that"),
+    ("role", "purpose"),
     [
-        ("subscriber", "it can't write into others' queues"),
-        ("operator", "it reads no other queue's failures"),
+        ("subscriber", "keep it from writing into others' queues"),
+        ("operator", "keep it from reading other queues' failures"),
     ],
 )
 def test_the_remedy_of_a_subscriber_and_of_an_operator_keeps_them_to_their_queue(
-    role: Role, so_that: str
+    role: Role, purpose: str
 ) -> None:
     missing = [Right("read", "queue", "ucenter@user")]
     own = "'^ucenter@user$'"
@@ -97,7 +97,7 @@ def test_the_remedy_of_a_subscriber_and_of_an_operator_keeps_them_to_their_queue
         for exchange in ("master.failed", "master.retry")
     )
     (finding,) = lacking("app", "/", SUBSCRIPTION, {role: missing})
-    assert f"So that {so_that}: {commands}" in finding.remedy
+    assert f"To {purpose}: {commands}" in finding.remedy
 
 
 @pytest.mark.parametrize(
