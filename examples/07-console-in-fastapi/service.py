@@ -16,7 +16,7 @@ console = Console(
         url=os.environ.get("REDRIVE_URL", "amqp://localhost/"),
         management_url=os.environ.get("REDRIVE_MANAGEMENT_URL"),
         permits=frozenset({Permit.REQUEUE}),
-        reach=AccessConfig(login=Login.BROKER),
+        access=AccessConfig(login=Login.BROKER),
     ),
     # What a browser's address bar says; a proxy in front must pass it on.
     hosts=frozenset(os.environ.get("CONSOLE_HOSTS", "localhost:8000").split(",")),

@@ -44,9 +44,9 @@ _SPARK_COMMANDS = {
     "demo": [],
 }
 _SERVES_METRICS = """
-from redrive.cli.metrics_server import Place, serving
+from redrive.cli.metrics_server import MetricsAddress, serving
 
-with serving(Place("127.0.0.1", 0), []):
+with serving(MetricsAddress("127.0.0.1", 0), []):
     pass
 """
 

@@ -399,7 +399,8 @@ class Journal(LocalJournal):
         if entry.job not in self._runs:
             known = journal_tables.found(sqlite, entry.job)
             self._runs[entry.job] = "" if known is None else known.run
-        run = self._runs[entry.job] if entry.record is None else entry.record.run
+        own_run = self._runs[entry.job] if entry.record is None else entry.record.run
+        run = entry.run or own_run
         body = self._encoded(replace(entry, run=run))
         id_ = uuid.UUID(entry.id).bytes
         sqlite.execute("INSERT INTO seen VALUES (?)", (id_,))

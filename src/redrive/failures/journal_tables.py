@@ -358,7 +358,7 @@ def _displaces(entry: JournalEntry, known: JobRecord) -> bool:
 def is_superseded(sqlite: sqlite3.Connection, entry: JournalEntry) -> bool:
     """Check whether an entry belongs to a run after which another run has begun."""
     known = found(sqlite, entry.job)
-    return known is not None and entry.step in _OF_ONE_RUN and not _is_of_run(entry, known)
+    return known is not None and entry.step in _OF_ONE_RUN and known.run != entry.run
 
 
 def wait_again(sqlite: sqlite3.Connection, asked: JournalEntry) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from deliveries import failed
 from redrive.errors import ConfigurationError
+from redrive.failures import edit
 from redrive.failures.edit import calling, difference, edited, merged_with, patched_with, patching
 from redrive.failures.failed_message import FailedMessage
 
@@ -139,8 +140,10 @@ def test_what_is_no_patch_is_refused(text: str, told: str) -> None:
     ids=["into new members", "into itself", "ever deeper"],
 )
 def test_a_patch_that_copies_a_body_again_and_again_is_refused(
-    patch: list[object], told: str
+    patch: list[object], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if told == "16 MiB":
+        monkeypatch.setattr(edit, "_MOST_COPIED", 64 * 1024)
     with pytest.raises(ConfigurationError, match=told):
         patching(json.dumps(patch))(FailedMessage(failed(body=b'{"c": [1]}')))
 
