@@ -467,22 +467,20 @@ class Journal(LocalJournal):
     def _append_left_over(self) -> None:
         """Append entries that an earlier run couldn't, unless their job was resumed since."""
         while rows := self._left_over():
-            with self._errors("read"):
-                entries = [
-                    (str(uuid.UUID(bytes=id_)), body)
+            with self._transaction() as sqlite:
+                late = [
+                    id_
                     for id_, body in rows
-                    if not self._is_superseded(body)
+                    if journal_tables.is_superseded(sqlite, JournalEntry.decode(body))
                 ]
-            if entries:
-                self._stream.append(entries)
+                sqlite.executemany("DELETE FROM own WHERE id = ?", ((id_,) for id_ in late))
+            left = [(id_, body) for id_, body in rows if id_ not in late]
+            if left:
+                self._stream.append([(str(uuid.UUID(bytes=id_)), body) for id_, body in left])
             with self._transaction() as sqlite:
                 sqlite.executemany(
-                    "UPDATE own SET body = NULL WHERE id = ?", ((id_,) for id_, _ in rows)
+                    "UPDATE own SET body = NULL WHERE id = ?", ((id_,) for id_, _ in left)
                 )
-
-    def _is_superseded(self, body: bytes) -> bool:
-        own = replace(JournalEntry.decode(body), user=self._stream.user)
-        return journal_tables.is_superseded(self._sqlite, own)
 
     def _online(self, act: Callable[[], None]) -> None:
         """Use the stream; if it can't be used, continue with the file alone and say so once."""
