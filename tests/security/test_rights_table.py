@@ -164,13 +164,13 @@ def deletes(users: Users, role: str) -> object:
 
 
 ACTS: dict[str, Callable[[Users, str], object]] = {
-    "read what failed in the queue": reads,
-    "read what fails in other queues": reads_others,
+    "read failed messages of the queue": reads,
+    "read failed messages of other queues": reads_others,
     "append to the shared journal": appends,
     "approve a job that the operator has asked for": approves,
-    "requeue what failed": requeues,
-    "requeue it with another body": edits,
-    "delete what failed": deletes,
+    "requeue failed messages": requeues,
+    "requeue them with edited bodies": edits,
+    "delete failed messages": deletes,
 }
 
 
