@@ -258,14 +258,14 @@ def test_a_queue_that_is_there_without_the_order_says_how_to_get_it(service: Ser
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ({"queue_type": "classic"}, "ordered and classic"),
+        ({"queue_type": "classic"}, "queue_type='classic'"),
         ({"broadcast": True}, "is ordered and a broadcast queue"),
         ({"concurrency": 2}, "a concurrency of 2"),
         ({"prefetch": 5}, "a prefetch of 5"),
-        ({"retry": RetryPolicy(delay=timedelta(minutes=26))}, "wait 0:26:00"),
+        ({"retry": RetryPolicy(delay=timedelta(minutes=26))}, "waits 0:26:00"),
         (
             {"retry": RetryPolicy(backoff=[timedelta(seconds=1), timedelta(hours=1)])},
-            "wait 1:00:00",
+            "waits 1:00:00",
         ),
     ],
 )

@@ -272,7 +272,7 @@ def test_a_management_api_without_metrics_is_refused() -> None:
     done = redrive("run", "shop:shop", "--management-url", "http://localhost:15672")
     assert (done.code, done.error_lines) == (
         2,
-        ["Error: --management-url is for what --metrics serves", "Give --metrics, too."],
+        ["Error: --management-url is for what --metrics serves", "Give --metrics too."],
     )
 
 
