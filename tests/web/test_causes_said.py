@@ -9,7 +9,7 @@ import pytest
 from contract.support import Service
 from redrive import FailedQueue
 from redrive.failures.cause import Cause
-from redrive.failures.cause_note import CauseNote, NoteKind
+from redrive.failures.cause_remark import CauseRemark, RemarkKind
 from redrive.failures.filter import Filter
 from redrive.failures.journal import Journal
 from redrive.web.console_settings import Permit
@@ -167,7 +167,7 @@ def test_the_split_of_an_older_version_changes_no_page_and_is_told_of(
     before = causes_on(console.get("/causes", queue=QUEUE).text)
     where = "false), false) OR coalesce((true"
     with Journal(service.url) as journal:
-        journal.remark(CauseNote(NoteKind.SPLIT, key, where=where, name="all"))
+        journal.remark(CauseRemark(RemarkKind.SPLIT, key, where=where, name="all"))
     console.server.console.context.journal_cache.forget()
     assert causes_on(console.get("/causes", queue=QUEUE).text) == before
     page = console.get("/cause", queue=QUEUE, group=key).text

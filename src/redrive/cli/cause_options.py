@@ -1,12 +1,12 @@
 """The team's remarks on causes, as commands use them to group and select messages."""
 
 from redrive.errors import RedriveError
-from redrive.failures.cause_note import CauseNote
-from redrive.failures.cause_notes import CauseNotes
+from redrive.failures.cause_remark import CauseRemark
+from redrive.failures.cause_remarks import CauseRemarks
 from redrive.failures.filter import Filter
 
 
-def book_at(url: str) -> CauseNotes:
+def book_at(url: str) -> CauseRemarks:
     """Return the remarks on causes at a broker; none if the journal can't be read, which must not
     prevent a look."""
     # SQLite takes a while to load, and most looks don't need it.
@@ -16,7 +16,7 @@ def book_at(url: str) -> CauseNotes:
         with Journal(url, on_notice=lambda _: None) as journal:
             return journal.causes()
     except (RedriveError, ModuleNotFoundError):
-        return CauseNotes()
+        return CauseRemarks()
 
 
 def resolved(url: str, filter_: Filter) -> Filter:
@@ -24,7 +24,7 @@ def resolved(url: str, filter_: Filter) -> Filter:
     return book_at(url).resolved(filter_) if filter_.groups else filter_
 
 
-def words_of(remark: CauseNote) -> str:
+def words_of(remark: CauseRemark) -> str:
     """Return a remark as text."""
     match remark.kind.value:
         case "merge":

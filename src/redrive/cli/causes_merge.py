@@ -7,7 +7,7 @@ import typer
 from redrive.cli import job_options, options
 from redrive.cli.causes_say import GroupId
 from redrive.cli.output import OutputFormat, Printer
-from redrive.failures.cause_note import CauseNote, NoteKind
+from redrive.failures.cause_remark import CauseRemark, RemarkKind
 
 
 @options.expanded
@@ -29,7 +29,7 @@ def merge(
       redrive causes merge 230fc6233ca4 70659076489f
     """
     printer = Printer(output)
-    remark = CauseNote(NoteKind.MERGE, group, into=into)
+    remark = CauseRemark(RemarkKind.MERGE, group, into=into)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         opened.remark(remark)
     printer.result({"id": remark.id, **remark.as_json()})

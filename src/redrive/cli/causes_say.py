@@ -7,7 +7,7 @@ import typer
 from redrive.cli import completion, job_options, options
 from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError
-from redrive.failures.cause_note import SAYABLE, CauseNote, CauseState, NoteKind
+from redrive.failures.cause_remark import SAYABLE, CauseRemark, CauseState, RemarkKind
 
 GroupId = Annotated[
     str,
@@ -61,7 +61,9 @@ def say(
         raise ConfigurationError(
             f"there is no state {state!r}", f"Give one of {', '.join(SAYABLE)}."
         )
-    remark = CauseNote(NoteKind.STATE, group, state=CauseState(state), fixed_in=fixed_in, note=note)
+    remark = CauseRemark(
+        RemarkKind.STATE, group, state=CauseState(state), fixed_in=fixed_in, note=note
+    )
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         opened.remark(remark)
     printer.result({"id": remark.id, **remark.as_json()})

@@ -6,7 +6,7 @@ import typer
 
 from redrive.cli import cause_options, job_options, options
 from redrive.cli.output import OutputFormat, Printer
-from redrive.failures.cause_note import CauseNote, NoteKind
+from redrive.failures.cause_remark import CauseRemark, RemarkKind
 
 
 @options.expanded
@@ -32,6 +32,6 @@ def undo(
     printer = Printer(output)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         undone = opened.causes().named(remark)
-        opened.remark(CauseNote(NoteKind.UNDO, undone.group, undone.words, undoes=undone.id))
+        opened.remark(CauseRemark(RemarkKind.UNDO, undone.group, undone.words, undoes=undone.id))
     printer.result({"undone": undone.id})
     printer.say(f"Undone for {undone.group}: {cause_options.words_of(undone)}")

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.failures import journal_tables
-from redrive.failures.cause_note import CauseNote
-from redrive.failures.cause_notes import CauseNotes
+from redrive.failures.cause_remark import CauseRemark
+from redrive.failures.cause_remarks import CauseRemarks
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import (
     FORMAT,
@@ -147,18 +147,18 @@ class Journal(LocalJournal):
         self._tell_of_what_was_dropped()
         return super().job(id_)
 
-    def causes(self) -> CauseNotes:
+    def causes(self) -> CauseRemarks:
         """Return the notes on causes that anybody at this broker and virtual host has written."""
         self._freshen()
         return super().causes()
 
-    def remark(self, remark: CauseNote) -> None:
+    def remark(self, remark: CauseRemark) -> None:
         """Record a note on a cause, for everybody."""
         self._online(self._stream.declare)
         self._freshen()
         super().remark(remark)
 
-    def _vouched(self, remark: CauseNote) -> CauseNote:
+    def _vouched(self, remark: CauseRemark) -> CauseRemark:
         return replace(remark, user=self._stream.user)
 
     def _tell_of_what_was_dropped(self) -> None:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, Self, cast
 
 from redrive.errors import RedriveError
-from redrive.failures.cause_note import CauseNote
+from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.order import Order
 from redrive.pubsub.reports import MOST_IDS
@@ -180,7 +180,7 @@ class JournalEntry:
     digests: tuple[str, ...] = ()
     told: Mapping[str, int] = field(default_factory=dict)
     original: Original | None = None
-    remark: CauseNote | None = None
+    remark: CauseRemark | None = None
 
     @property
     def by(self) -> str:
@@ -375,11 +375,11 @@ def _original_of(found: object) -> Original:
     return Original(_text(values["failure_id"]), _text(values["queue"]), parts)
 
 
-def _remark_of(values: Mapping[str, object], user: str) -> CauseNote:
+def _remark_of(values: Mapping[str, object], user: str) -> CauseRemark:
     remark = _mapping(values["remark"])
     for one in remark.values():
         _text(one)
-    return CauseNote.from_json(
+    return CauseRemark.from_json(
         remark,
         id_=str(uuid.UUID(_text(values["id"]))),
         at=_time(values["at"]),

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from redrive.errors import ConfigurationError
 from redrive.failures.approval_rule import may_approve
-from redrive.failures.cause_note import CauseNote
+from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
 
@@ -228,7 +228,7 @@ def stop_asked_by(sqlite: sqlite3.Connection, run: str) -> str:
     return "" if row is None else str(row[0])
 
 
-def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseNote) -> None:
+def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseRemark) -> None:
     """Record a note on a cause at a place, once."""
     sqlite.execute(
         "INSERT OR IGNORE INTO remark VALUES (?, ?, ?, ?, ?, ?)",
@@ -243,13 +243,13 @@ def put_remark(sqlite: sqlite3.Connection, place: str, remark: CauseNote) -> Non
     )
 
 
-def remarks(sqlite: sqlite3.Connection, place: str) -> Iterable[CauseNote]:
+def remarks(sqlite: sqlite3.Connection, place: str) -> Iterable[CauseRemark]:
     """Iterate over the notes on causes at a place, skipping unreadable ones."""
     for id_, at, who, user, remark in sqlite.execute(
         "SELECT id, at, who, user, remark FROM remark WHERE place = ?", (place,)
     ):
         with contextlib.suppress(ConfigurationError, ValueError, KeyError):
-            yield CauseNote.from_json(
+            yield CauseRemark.from_json(
                 json.loads(remark), id_=id_, at=datetime.fromisoformat(at), who=who, user=user
             )
 

@@ -25,8 +25,8 @@ from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures import journal_tables
 from redrive.failures.approval_rule import resumed, waits_for_none
-from redrive.failures.cause_note import CauseNote
-from redrive.failures.cause_notes import CauseNotes
+from redrive.failures.cause_remark import CauseRemark
+from redrive.failures.cause_remarks import CauseRemarks
 from redrive.failures.disk_room import NO_ROOM
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import JobStep, JournalEntry, Original
@@ -480,7 +480,7 @@ class LocalJournal:
                 firm=False,
             )
 
-    def remark(self, remark: CauseNote) -> None:
+    def remark(self, remark: CauseRemark) -> None:
         """Record a note on a cause."""
         said = self._vouched(remark)
         with self.writing() as sqlite:
@@ -490,10 +490,10 @@ class LocalJournal:
                 JournalEntry(JobStep.REMARK, who=said.who, id=said.id, at=said.at, remark=said),
             )
 
-    def causes(self) -> CauseNotes:
+    def causes(self) -> CauseRemarks:
         """Return the notes on causes that anybody at this broker has written."""
         with self._errors("read"):
-            return CauseNotes(journal_tables.remarks(self._sqlite, self.place))
+            return CauseRemarks(journal_tables.remarks(self._sqlite, self.place))
 
     def left_out(self, job_id: str) -> tuple[int, str]:
         """Return how many originals of messages changed by a job are missing here, and who has
@@ -547,7 +547,7 @@ class LocalJournal:
         """Return a job with the identity of the user who runs it."""
         return job
 
-    def _vouched(self, remark: CauseNote) -> CauseNote:
+    def _vouched(self, remark: CauseRemark) -> CauseRemark:
         """Return a note with the identity of its author."""
         return remark
 

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from redrive.errors import RedriveError
 from redrive.failures.cause import Cause, cause_of
 from redrive.failures.cause_example import parts_of_message, trace_of
-from redrive.failures.cause_note import CauseState
-from redrive.failures.cause_notes import CauseNotes, CauseStatus
+from redrive.failures.cause_remark import CauseState
+from redrive.failures.cause_remarks import CauseRemarks, CauseStatus
 from redrive.failures.columns import COLUMNS
 from redrive.failures.facet import Facet, FacetValue, offered
 from redrive.failures.failed_message import FailedMessage
@@ -139,7 +139,7 @@ def _say_command(cause: Cause, said: CauseStatus) -> str:
 
 
 def _group(
-    context: ConsoleContext, place: QueuePlace, filter_: Filter, book: CauseNotes
+    context: ConsoleContext, place: QueuePlace, filter_: Filter, book: CauseRemarks
 ) -> tuple[Group, int, Look]:
     """Return the requested group, the number of messages that match the filter, and the look."""
     groups, look = context.looks.answer(place, CausesOf(filter_, book))
@@ -221,7 +221,7 @@ def _others(context: ConsoleContext, place: QueuePlace, cause: Cause) -> list[Ca
     return [key for key in keys if isinstance(key, Cause) and key.group_id not in own]
 
 
-def _jobs(context: ConsoleContext, book: CauseNotes, cause: Cause) -> list[JobRecord]:
+def _jobs(context: ConsoleContext, book: CauseRemarks, cause: Cause) -> list[JobRecord]:
     """Return the cause's jobs that this user may see."""
     found = jobs_of(context.journal_cache.known.jobs, book.members(cause.group_id))
     return list(islice(filter(context.may_see, found), _MOST_JOBS))

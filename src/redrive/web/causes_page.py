@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from redrive.failures.cause_note import CauseState
-from redrive.failures.cause_notes import CauseNotes, CauseStatus
+from redrive.failures.cause_remark import CauseState
+from redrive.failures.cause_remarks import CauseRemarks, CauseStatus
 from redrive.failures.columns import COLUMNS
 from redrive.failures.filter import Filter
 from redrive.failures.groups import Groups
@@ -82,7 +82,7 @@ def look_progress(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def _groups(
-    context: ConsoleContext, place: QueuePlace, filter_: Filter, book: CauseNotes
+    context: ConsoleContext, place: QueuePlace, filter_: Filter, book: CauseRemarks
 ) -> tuple[Groups, Look] | tuple[None, None]:
     try:
         return context.looks.answer(place, CausesOf(filter_, book))

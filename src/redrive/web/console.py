@@ -36,11 +36,11 @@ from redrive.web import (
     live_page,
     me_page,
     message_page,
-    note_page,
     overview_page,
     plan_page,
     proof,
     query_page,
+    remark_page,
     store_page,
 )
 from redrive.web.access_config import AccessConfig, Login
@@ -98,7 +98,7 @@ _ACTING: dict[str, Page] = {
     "/look": causes_page.look,
     "/look-at-all": overview_page.look,
     "/begin": plan_page.begin,
-    "/remark": note_page.say,
+    "/remark": remark_page.say,
     "/store/copy": store_page.copy,
     "/store/restore": store_page.restore,
     "/edit/compare": edit_page.compare,

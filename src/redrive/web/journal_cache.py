@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from redrive.errors import RedriveError
-from redrive.failures.cause_note import CauseNote
-from redrive.failures.cause_notes import CauseNotes
+from redrive.failures.cause_remark import CauseRemark
+from redrive.failures.cause_remarks import CauseRemarks
 from redrive.failures.job_record import JobRecord
 from redrive.failures.journal import Journal
 
@@ -28,7 +28,7 @@ class CachedJournal:
         problem: why the journal could not be read; empty otherwise.
     """
 
-    book: CauseNotes = field(default_factory=CauseNotes)
+    book: CauseRemarks = field(default_factory=CauseRemarks)
     jobs: list[JobRecord] = field(default_factory=list)
     problem: str = ""
 
@@ -60,11 +60,11 @@ class JournalCache:
             self._reading.release()
 
     @property
-    def book(self) -> CauseNotes:
+    def book(self) -> CauseRemarks:
         """The notes on causes."""
         return self.known.book
 
-    def say(self, remark: CauseNote) -> None:
+    def say(self, remark: CauseRemark) -> None:
         """Write a note on a cause to the journal."""
         with self._opened() as journal:
             journal.remark(remark)

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 from redrive.errors import ConfigurationError
 from redrive.failures.answer_limits import AnswerLimits
 from redrive.failures.approval import plan_to_ask
-from redrive.failures.cause_notes import CauseNotes
+from redrive.failures.cause_remarks import CauseRemarks
 from redrive.failures.columns import BODIES
 from redrive.failures.facet import Facet, FacetValue
 from redrive.failures.failed_message import FailedMessage
@@ -51,7 +51,7 @@ class _OfFilter:
 class CausesOf(_OfFilter):
     """The causes of the messages that match a filter, merged as the team has said."""
 
-    book: CauseNotes
+    book: CauseRemarks
 
     def __call__(self, failed: FailedQueue, look: Look) -> Groups:
         """Return the causes."""

@@ -9,8 +9,8 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import RedriveError
 from redrive.failures.cause import Cause
-from redrive.failures.cause_note import CauseState
-from redrive.failures.cause_notes import CauseStatus
+from redrive.failures.cause_remark import CauseState
+from redrive.failures.cause_remarks import CauseStatus
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job_record import State
 from redrive.failures.look import Look

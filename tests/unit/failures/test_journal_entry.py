@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from redrive.failures import journal_tables
 from redrive.failures.canary import Guards
-from redrive.failures.cause_note import CauseNote, NoteKind
+from redrive.failures.cause_remark import CauseRemark, RemarkKind
 from redrive.failures.filter import Filter
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal_entry import (
@@ -84,7 +84,7 @@ def entries(draw: st.DrawFn) -> JournalEntry:
     id_, who, at = str(uuid.uuid4()), draw(TEXTS), draw(TIMES)
     remark = None
     if step is JobStep.REMARK:
-        remark = CauseNote(NoteKind.STATE, "0" * 12, draw(TEXTS), id=id_, at=at, who=who)
+        remark = CauseRemark(RemarkKind.STATE, "0" * 12, draw(TEXTS), id=id_, at=at, who=who)
     return JournalEntry(
         step,
         JOB.id,

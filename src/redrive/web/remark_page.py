@@ -3,7 +3,7 @@
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError
-from redrive.failures.cause_note import SAYABLE, CauseNote, CauseState, NoteKind
+from redrive.failures.cause_remark import SAYABLE, CauseRemark, CauseState, RemarkKind
 from redrive.web.context import ConsoleContext, local_path
 from redrive.web.page_request import PageRequest
 
@@ -20,29 +20,29 @@ def say(context: ConsoleContext, request: PageRequest) -> Response:
     return RedirectResponse(f"{request.root}{local_path(request.text('back'))}", 303)
 
 
-def _remark_of(context: ConsoleContext, request: PageRequest) -> CauseNote:
+def _remark_of(context: ConsoleContext, request: PageRequest) -> CauseRemark:
     group, words = request.text("group"), request.text("words")
     match request.text("kind"):
-        case NoteKind.STATE:
+        case RemarkKind.STATE:
             state = request.text("state")
             if state not in SAYABLE:
                 raise ConfigurationError(
                     f"there is no state {state[:40]!r}",
                     f"Choose from {', '.join(SAYABLE)}.",
                 )
-            return CauseNote(
-                NoteKind.STATE,
+            return CauseRemark(
+                RemarkKind.STATE,
                 group,
                 words,
                 CauseState(state),
                 fixed_in=request.text("fixed_in") if state == CauseState.FIXED else "",
                 note=request.text("note"),
             )
-        case NoteKind.MERGE:
-            return CauseNote(NoteKind.MERGE, group, words, into=request.text("into"))
-        case NoteKind.UNDO:
+        case RemarkKind.MERGE:
+            return CauseRemark(RemarkKind.MERGE, group, words, into=request.text("into"))
+        case RemarkKind.UNDO:
             undone = context.journal_cache.book.named(request.text("remark"))
-            return CauseNote(NoteKind.UNDO, undone.group, undone.words, undoes=undone.id)
+            return CauseRemark(RemarkKind.UNDO, undone.group, undone.words, undoes=undone.id)
         case kind:
             raise ConfigurationError(
                 f"{kind[:40]!r} is not a kind of note", "Use the console's pages."

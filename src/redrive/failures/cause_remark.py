@@ -19,7 +19,7 @@ _WORDS = 300
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
-class NoteKind(StrEnum):
+class RemarkKind(StrEnum):
     """What a remark does."""
 
     STATE = "state"
@@ -50,7 +50,7 @@ SAYABLE = (CauseState.NEW, CauseState.KNOWN, CauseState.FIXED, CauseState.MUTED)
 
 
 @dataclass(frozen=True, slots=True)
-class CauseNote:
+class CauseRemark:
     """A remark about a cause.
 
     Args:
@@ -70,7 +70,7 @@ class CauseNote:
         user: the author's broker user if the broker vouches for it, otherwise empty.
     """
 
-    kind: NoteKind
+    kind: RemarkKind
     group: str
     words: str = ""
     state: CauseState = CauseState.KNOWN
@@ -104,20 +104,20 @@ class CauseNote:
         self._check_kind()
 
     def _check_kind(self) -> None:
-        if self.kind is NoteKind.STATE and self.state not in SAYABLE:
+        if self.kind is RemarkKind.STATE and self.state not in SAYABLE:
             raise ConfigurationError(
                 f"{self.state.value!r} can't be set", f"Give one of {', '.join(SAYABLE)}."
             )
-        if self.kind is NoteKind.MERGE and self.into in ("", self.group):
+        if self.kind is RemarkKind.MERGE and self.into in ("", self.group):
             raise ConfigurationError(
                 "a cause can only be merged into another one", "Give that cause's group id."
             )
-        if self.kind is NoteKind.SPLIT and (not self.where or not _is_name(self.name)):
+        if self.kind is RemarkKind.SPLIT and (not self.where or not _is_name(self.name)):
             raise ConfigurationError(
                 "a split needs a filter and a name without brackets",
                 "Give a filter for the messages to split off, and a name for them.",
             )
-        if self.kind is NoteKind.UNDO and not self.undoes:
+        if self.kind is RemarkKind.UNDO and not self.undoes:
             raise ConfigurationError(
                 "no remark is given", "Give the id of the remark to take back."
             )
@@ -146,7 +146,7 @@ class CauseNote:
         """Return the remark that `as_json` wrote."""
         text = {name: value for name in _TEXTS if isinstance(value := values.get(name, ""), str)}
         return cls(
-            NoteKind(str(values["kind"])),
+            RemarkKind(str(values["kind"])),
             state=CauseState(str(values.get("state", CauseState.KNOWN.value))),
             **{name: value[:LONGEST_WHERE] for name, value in text.items()},
             id=id_,

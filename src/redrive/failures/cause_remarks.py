@@ -7,7 +7,7 @@ from datetime import datetime
 
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import Cause
-from redrive.failures.cause_note import CauseNote, CauseState, NoteKind
+from redrive.failures.cause_remark import CauseRemark, CauseState, RemarkKind
 from redrive.failures.columns import BY_NAME
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Group, Groups
@@ -35,23 +35,23 @@ class CauseStatus:
     at: datetime | None = None
 
 
-class CauseNotes:
+class CauseRemarks:
     """A team's remarks about causes."""
 
-    def __init__(self, remarks: Iterable[CauseNote] = ()) -> None:
+    def __init__(self, remarks: Iterable[CauseRemark] = ()) -> None:
         # Sort them, so that every machine has the same order however the remarks arrived.
         known = sorted(remarks, key=lambda one: (one.at, one.id))
-        undone = {one.undoes for one in known if one.kind is NoteKind.UNDO}
+        undone = {one.undoes for one in known if one.kind is RemarkKind.UNDO}
         self.remarks = [
-            one for one in known if one.id not in undone and one.kind is not NoteKind.UNDO
+            one for one in known if one.id not in undone and one.kind is not RemarkKind.UNDO
         ]
         """The remarks in effect, oldest first. Those that split a cause are listed, but have no
         effect."""
-        self._said = {one.group: one for one in self.remarks if one.kind is NoteKind.STATE}
+        self._said = {one.group: one for one in self.remarks if one.kind is RemarkKind.STATE}
         self._into: dict[str, str] = {}
         for one in self.remarks:
             # Ignore a merge of causes that are already merged, which would make a circle.
-            if one.kind is NoteKind.MERGE and self._root(one.into) != self._root(one.group):
+            if one.kind is RemarkKind.MERGE and self._root(one.into) != self._root(one.group):
                 self._into[self._root(one.group)] = self._root(one.into)
 
     def _root(self, group_id: str) -> str:
@@ -59,7 +59,7 @@ class CauseNotes:
             group_id = self._into[group_id]
         return group_id
 
-    def about(self, group_id: str) -> list[CauseNote]:
+    def about(self, group_id: str) -> list[CauseRemark]:
         """Return the remarks in effect about a cause and the causes merged with it."""
         ids = self.members(group_id)
         return [one for one in self.remarks if one.group in ids or one.into in ids]
@@ -86,7 +86,7 @@ class CauseNotes:
             last.at,
         )
 
-    def named(self, remark_id: str) -> CauseNote:
+    def named(self, remark_id: str) -> CauseRemark:
         """Return the remark whose id is or begins with this one."""
         found = [one for one in self.remarks if remark_id and one.id.startswith(remark_id)]
         if len(found) != 1:

@@ -6,31 +6,31 @@ from datetime import UTC, datetime
 import pytest
 
 from redrive.errors import ConfigurationError
-from redrive.failures.cause_note import CauseNote, CauseState, NoteKind
+from redrive.failures.cause_remark import CauseRemark, CauseState, RemarkKind
 from redrive.failures.journal_entry import FORMAT, JobStep, JournalEntry, NewerEntry, Unreadable
 
 GROUP, OTHER = "0123456789ab", "ba9876543210"
 
 
-def entry(remark: CauseNote) -> JournalEntry:
+def entry(remark: CauseRemark) -> JournalEntry:
     return JournalEntry(JobStep.REMARK, who=remark.who, id=remark.id, at=remark.at, remark=remark)
 
 
 @pytest.mark.parametrize(
     "remark",
     [
-        CauseNote(NoteKind.STATE, GROUP, "KeyError", CauseState.FIXED, "2.3.1", "the table"),
-        CauseNote(NoteKind.MERGE, GROUP, into=OTHER),
-        CauseNote(NoteKind.SPLIT, GROUP, where="host = 'b'", name="host b"),
-        CauseNote(NoteKind.UNDO, GROUP, undoes="x"),
+        CauseRemark(RemarkKind.STATE, GROUP, "KeyError", CauseState.FIXED, "2.3.1", "the table"),
+        CauseRemark(RemarkKind.MERGE, GROUP, into=OTHER),
+        CauseRemark(RemarkKind.SPLIT, GROUP, where="host = 'b'", name="host b"),
+        CauseRemark(RemarkKind.UNDO, GROUP, undoes="x"),
     ],
 )
-def test_what_is_written_comes_back(remark: CauseNote) -> None:
+def test_what_is_written_comes_back(remark: CauseRemark) -> None:
     assert JournalEntry.decode(entry(remark).encode()).remark == remark
 
 
 def test_an_older_version_reads_of_what_form_it_is_and_no_more() -> None:
-    written = json.loads(entry(CauseNote(NoteKind.MERGE, GROUP, into=OTHER)).encode())
+    written = json.loads(entry(CauseRemark(RemarkKind.MERGE, GROUP, into=OTHER)).encode())
     assert written["format"] == 2
     assert json.loads(JournalEntry(JobStep.READ).encode())["format"] == 1
 
@@ -55,21 +55,21 @@ def test_a_newer_form_is_told_apart() -> None:
     ],
 )
 def test_what_is_no_remark_is_not_read(damage: dict[str, object]) -> None:
-    values = json.loads(entry(CauseNote(NoteKind.STATE, GROUP)).encode())
+    values = json.loads(entry(CauseRemark(RemarkKind.STATE, GROUP)).encode())
     values["remark"] |= damage
     with pytest.raises(Unreadable):
         JournalEntry.decode(json.dumps(values).encode())
 
 
 def test_a_password_in_a_note_is_not_written_down() -> None:
-    remark = CauseNote(NoteKind.STATE, GROUP, note="see amqp://bob:hunter2@host/")
+    remark = CauseRemark(RemarkKind.STATE, GROUP, note="see amqp://bob:hunter2@host/")
     assert "hunter2" not in str(remark.as_json())
 
 
 def test_what_can_not_be_is_told() -> None:
     with pytest.raises(ConfigurationError, match="not a group id"):
-        CauseNote(NoteKind.STATE, "3f2a")
+        CauseRemark(RemarkKind.STATE, "3f2a")
     with pytest.raises(ConfigurationError, match="2,001"):
-        CauseNote(NoteKind.STATE, GROUP, note="x" * 2001)
+        CauseRemark(RemarkKind.STATE, GROUP, note="x" * 2001)
     with pytest.raises(ConfigurationError, match="needs a filter"):
-        CauseNote(NoteKind.SPLIT, GROUP, name="b", at=datetime.now(UTC))
+        CauseRemark(RemarkKind.SPLIT, GROUP, name="b", at=datetime.now(UTC))

@@ -10,8 +10,8 @@ from kept_looks import index_in, keep
 from redrive.amqp.field_table import Table
 from redrive.errors import ConfigurationError
 from redrive.failures.cause import Cause
-from redrive.failures.cause_note import CauseNote, CauseState, NoteKind
-from redrive.failures.cause_notes import CauseNotes
+from redrive.failures.cause_remark import CauseRemark, CauseState, RemarkKind
+from redrive.failures.cause_remarks import CauseRemarks
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.groups import Group
@@ -44,14 +44,14 @@ MESSAGES = [
     message("4", SLOW, "b"),
     message("5", SLOW, "b"),
 ]
-MERGE = CauseNote(NoteKind.MERGE, KEY.group_id, into=SLOW.group_id)
+MERGE = CauseRemark(RemarkKind.MERGE, KEY.group_id, into=SLOW.group_id)
 
 
-def said(state: CauseState, at: datetime = START, group: str = KEY.group_id) -> CauseNote:
-    return CauseNote(NoteKind.STATE, group, state=state, at=at)
+def said(state: CauseState, at: datetime = START, group: str = KEY.group_id) -> CauseRemark:
+    return CauseRemark(RemarkKind.STATE, group, state=state, at=at)
 
 
-def counts(book: CauseNotes) -> dict[str, int]:
+def counts(book: CauseRemarks) -> dict[str, int]:
     """How many messages are in which group."""
     with OpenFilter(Filter()) as all_:
         groups = book.groups_of(Look("q", messages=iter(MESSAGES)), all_)
@@ -63,50 +63,50 @@ def ids(group: Group) -> str:
     return group.key.group_id
 
 
-def meant(book: CauseNotes, *groups: str, where: str | None = None) -> list[str]:
+def meant(book: CauseRemarks, *groups: str, where: str | None = None) -> list[str]:
     """The failure ids of those that a filter by group means."""
     with OpenFilter(book.resolved(Filter(where, groups=groups))) as filter_:
         return [one.failure_id for one in filter_.of(MESSAGES)]
 
 
 def test_an_empty_book_changes_nothing() -> None:
-    assert counts(CauseNotes()) == {SLOW.group_id: 3, KEY.group_id: 2}
+    assert counts(CauseRemarks()) == {SLOW.group_id: 3, KEY.group_id: 2}
     filter_ = Filter(groups=(KEY.group_id,))
-    assert CauseNotes().resolved(filter_) is filter_
+    assert CauseRemarks().resolved(filter_) is filter_
 
 
 def test_causes_that_were_merged_are_one_and_any_of_their_ids_means_all() -> None:
-    book = CauseNotes([MERGE])
+    book = CauseRemarks([MERGE])
     assert counts(book) == {SLOW.group_id: 5}
     assert meant(book, KEY.group_id) == meant(book, SLOW.group_id[:4]) == ["1", "2", "3", "4", "5"]
 
 
 def test_merging_in_a_circle_makes_one_cause_and_no_endless_loop() -> None:
-    back = CauseNote(NoteKind.MERGE, SLOW.group_id, into=KEY.group_id)
-    assert len(counts(CauseNotes([MERGE, back]))) == 1
+    back = CauseRemark(RemarkKind.MERGE, SLOW.group_id, into=KEY.group_id)
+    assert len(counts(CauseRemarks([MERGE, back]))) == 1
 
 
 def test_a_remark_that_was_taken_back_holds_no_longer() -> None:
-    undo = CauseNote(NoteKind.UNDO, SLOW.group_id, undoes=MERGE.id)
-    assert counts(CauseNotes([MERGE, undo])) == counts(CauseNotes())
+    undo = CauseRemark(RemarkKind.UNDO, SLOW.group_id, undoes=MERGE.id)
+    assert counts(CauseRemarks([MERGE, undo])) == counts(CauseRemarks())
 
 
 @pytest.mark.parametrize("where", ["host = 'b'", "false), false) OR coalesce((true", "(", "nosuch"])
 def test_the_split_of_an_older_version_changes_nothing_and_is_told_of(where: str) -> None:
-    split = CauseNote(NoteKind.SPLIT, SLOW.group_id, where=where, name="host b")
-    book = CauseNotes([split])
-    assert counts(book) == counts(CauseNotes())
+    split = CauseRemark(RemarkKind.SPLIT, SLOW.group_id, where=where, name="host b")
+    book = CauseRemarks([split])
+    assert counts(book) == counts(CauseRemarks())
     assert meant(book, SLOW.group_id) == ["3", "4", "5"]
     assert book.about(SLOW.group_id) == [split]
 
 
 def test_a_cause_of_which_nobody_has_said_anything_is_new() -> None:
-    assert CauseNotes().standing_of(group()).state is CauseState.NEW
+    assert CauseRemarks().standing_of(group()).state is CauseState.NEW
 
 
 def test_what_was_said_last_counts_in_whichever_order_it_came() -> None:
     first, last = said(CauseState.MUTED), said(CauseState.KNOWN, START + timedelta(seconds=1))
-    assert CauseNotes([last, first]).standing_of(group()).state is CauseState.KNOWN
+    assert CauseRemarks([last, first]).standing_of(group()).state is CauseState.KNOWN
 
 
 @pytest.mark.parametrize(
@@ -117,18 +117,18 @@ def test_a_fixed_cause_is_failing_again_once_one_of_its_messages_failed_since(
 ) -> None:
     fixed = said(CauseState.FIXED)
     found = group(last=START + timedelta(seconds=after))
-    assert CauseNotes([fixed]).standing_of(found).state is state
+    assert CauseRemarks([fixed]).standing_of(found).state is state
 
 
 def test_what_is_said_of_one_of_merged_causes_is_said_of_all() -> None:
     muted = said(CauseState.MUTED, group=KEY.group_id)
-    assert CauseNotes([MERGE, muted]).standing_of(group(SLOW)).state is CauseState.MUTED
+    assert CauseRemarks([MERGE, muted]).standing_of(group(SLOW)).state is CauseState.MUTED
 
 
 def test_a_remark_is_named_by_the_beginning_of_its_id() -> None:
-    assert CauseNotes([MERGE]).named(MERGE.id[:8]) is MERGE
+    assert CauseRemarks([MERGE]).named(MERGE.id[:8]) is MERGE
     with pytest.raises(ConfigurationError, match="names no remarks"):
-        CauseNotes([MERGE]).named("x")
+        CauseRemarks([MERGE]).named("x")
 
 
 def group(cause: Cause = KEY, last: datetime | None = None) -> Group:
@@ -136,7 +136,7 @@ def group(cause: Cause = KEY, last: datetime | None = None) -> Group:
 
 
 def test_what_is_merged_is_counted_once_however_often_it_is_asked(tmp_path: Path) -> None:
-    book = CauseNotes([MERGE])
+    book = CauseRemarks([MERGE])
     kept = keep(index_in(tmp_path), [one.delivery for one in MESSAGES])
     with OpenFilter(Filter()) as all_:
         for _ in range(3):
@@ -145,8 +145,8 @@ def test_what_is_merged_is_counted_once_however_often_it_is_asked(tmp_path: Path
 
 
 @pytest.mark.parametrize("remarks", [[], [MERGE]])
-def test_a_cause_is_counted_as_its_group_is(tmp_path: Path, remarks: list[CauseNote]) -> None:
-    book = CauseNotes(remarks)
+def test_a_cause_is_counted_as_its_group_is(tmp_path: Path, remarks: list[CauseRemark]) -> None:
+    book = CauseRemarks(remarks)
     look = Look("q", messages=keep(index_in(tmp_path), [one.delivery for one in MESSAGES]))
     with OpenFilter(Filter()) as all_:
         groups = book.groups_of(look, all_).largest_first
