@@ -114,3 +114,8 @@ def _check_same(record: JobRecord, plan: Plan) -> None:
             f"matches the same messages ({plan.count:,} of {record.planned:,} messages)",
             "Decline the job, and ask for it again.",
         )
+    if not plan.is_as_noted(record.plan):
+        raise ConfigurationError(
+            f"job {record.id} says something else than what it would send: its causes are made up",
+            "Decline it.",
+        )

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -120,6 +120,21 @@ class Plan:
         """Number of messages that stay because the broker could not confirm their route."""
         return self.stay_for(Verdict.UNCHECKED)
 
+    def is_as_noted(self, noted: Mapping[str, object]) -> bool:
+        """Return whether a plan in the journal names the causes that this one has."""
+        own = {
+            (cause.group_id, _shortened(cause.error_type), _shortened(cause.message), count)
+            for cause, count in self.groups.items()
+        }
+        told = noted.get("causes")
+        if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+            return False
+        names = ("group_id", "error_type", "message", "count")
+        named = [tuple(one.get(name) for name in names) for one in told]
+        if not all(isinstance(value, str | int) for one in named for value in one):
+            return False
+        return set(named) <= own and noted.get("other_causes") == len(own) - len(named)
+
     def noted(self) -> dict[str, object]:
         """Return the part of the plan that the journal records, as JSON values.
 
@@ -138,8 +153,8 @@ class Plan:
             "causes": [
                 {
                     "group_id": cause.group_id,
-                    "error_type": redact(cause.error_type[:_MOST_CHARACTERS]),
-                    "message": redact(cause.message[:_MOST_CHARACTERS]),
+                    "error_type": _shortened(cause.error_type),
+                    "message": _shortened(cause.message),
                     "count": count,
                 }
                 for cause, count in causes
@@ -242,6 +257,11 @@ def plan_of(
         plan.digests = set(digests)
         plan.fingerprint = _fingerprint(digests)
     return plan
+
+
+def _shortened(text: str) -> str:
+    """Return an error's text as the journal has it."""
+    return redact(text[:_MOST_CHARACTERS])
 
 
 def _fingerprint(digests: list[str]) -> str:

@@ -1,7 +1,7 @@
 """A requeue that one person asks for and another approves, on the broker in memory."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,6 +145,30 @@ def test_what_was_asked_for_is_not_approved_by_who_has_seen_something_else(
     with pytest.raises(ConfigurationError, match="is not what was shown"):
         approve(failed, ben, seen)
     assert in_main_queue(broker) == []
+
+
+@pytest.mark.parametrize(
+    "causes",
+    [
+        lambda real: [{**real[0], "error_type": "TimeoutError"}],
+        lambda real: [{**real[0], "count": 2}],
+        lambda real: [],
+        lambda real: [[]],
+        lambda real: [{**real[0], "group_id": []}],
+        lambda real: None,
+    ],
+    ids=["another error", "fewer", "none", "no mappings", "no text", "no list"],
+)
+def test_a_job_whose_causes_are_made_up_is_not_approved(
+    failed: FailedQueue,
+    anna: LocalJournal,
+    ben: LocalJournal,
+    causes: Callable[[list[dict[str, object]]], object],
+) -> None:
+    asked = ask(failed, anna, KEY_ERRORS, list(failed.browse()), reason="fixed")
+    forged = {**asked.plan, "causes": causes(asked.plan["causes"])}  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="its causes are made up"):
+        approve(failed, ben, replace(asked, plan=forged))
 
 
 def test_what_has_not_all_of_its_edits_is_not_approved(
