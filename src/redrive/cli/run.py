@@ -22,7 +22,7 @@ from redrive.cli.metrics_server import MetricsAddress, place_of, serving
 from redrive.cli.output import OutputFormat
 from redrive.cli.worker_group import WorkerProcess
 from redrive.errors import ConfigurationError
-from redrive.pubsub.blocking.signals import until_signalled
+from redrive.pubsub.signals import until_signalled
 from redrive.pubsub.subscriber_base import SubscriberBase
 from redrive.pubsub.url import Endpoint
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from redrive.cli.__main__ import COULD_NOT, DONE, WRONG
-from redrive.pubsub.blocking.signals import until_signalled
+from redrive.pubsub.signals import until_signalled
 
 logger = logging.getLogger("redrive")
 

@@ -9,11 +9,11 @@ from redrive.errors import ConfigurationError
 from redrive.pubsub.aio.connection import Connector
 from redrive.pubsub.aio.declarer import declare
 from redrive.pubsub.aio.handler_run import TaskEngine
-from redrive.pubsub.aio.signals import signals
 from redrive.pubsub.middleware import surrounded
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.shared_link import SharedLink
+from redrive.pubsub.signals import on_the_loop
 from redrive.pubsub.subscriber_base import SubscriberBase
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials
@@ -229,7 +229,7 @@ async def run_started(
         for subscriber in subscribers:
             subscriber.abort()
 
-    with signals(stop=stop_all, abort=abort_all):
+    with on_the_loop(stop=stop_all, abort=abort_all):
         try:
             starting = asyncio.ensure_future(start())
             try:

@@ -7,11 +7,11 @@ from redrive.errors import ConfigurationError
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.blocking.handler_run import ThreadEngine
-from redrive.pubsub.blocking.signals import until_signalled
 from redrive.pubsub.middleware import surrounded
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.shared_link import SharedLink
+from redrive.pubsub.signals import until_signalled
 from redrive.pubsub.subscriber_base import SubscriberBase
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials

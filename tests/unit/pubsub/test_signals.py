@@ -1,7 +1,7 @@
 import os
 import signal
 
-from redrive.pubsub.blocking.signals import until_signalled
+from redrive.pubsub.signals import until_signalled
 
 
 def test_a_signal_that_comes_while_it_starts_stops_it_once_it_has_started() -> None:
