@@ -620,6 +620,40 @@ def test_what_comes_late_of_a_run_does_not_undo_what_another_has_done_since(
     assert contents(here)["under way"] == contents(there)["under way"]
 
 
+def test_what_is_left_over_of_a_run_undoes_nothing_when_another_job_begins(
+    rabbitmq_url: str, here: Path, there: Path, tmp_path: Path
+) -> None:
+    with Journal(rabbitmq_url, here) as journal:
+        job = a_job_of_everything(journal, rabbitmq_url)
+    cut_off, _ = notices("amqp://guest:guest@127.0.0.1:1/", here)
+    cut_off.place = Journal(rabbitmq_url, here).place
+    with cut_off:
+        cut_off.update(replace(job, sent=15, state=State.FAILED, problem="late"))
+    with Journal(rabbitmq_url, there) as journal:
+        resumed = journal.begin(journal.job(job.id))
+        journal.update(replace(resumed, sent=30, state=State.DONE))
+    with Journal(rabbitmq_url, here) as journal:
+        journal.update(replace(journal.begin(job_of(rabbitmq_url)), state=State.DONE))
+    with Journal(rabbitmq_url, tmp_path / "third.sqlite3") as journal:
+        found = journal.job(job.id)
+    assert (found.state, found.sent, found.problem) == (State.DONE, 30, "")
+
+
+def test_an_entry_of_its_own_that_nobody_can_read_stops_no_command(
+    rabbitmq_url: str, here: Path
+) -> None:
+    with Journal(rabbitmq_url, here) as journal:
+        job = a_job_of_everything(journal, rabbitmq_url)
+    cut_off, _ = notices("amqp://guest:guest@127.0.0.1:1/", here)
+    cut_off.place = Journal(rabbitmq_url, here).place
+    with cut_off:
+        cut_off.update(replace(job, state=State.FAILED, problem="x" * 70_000))
+    for unreadable in (0, 1):
+        with Journal(rabbitmq_url, here) as journal:
+            assert [one.id for one in journal.jobs()] == [job.id]
+            assert journal.unread() == (unreadable, 0)
+
+
 def test_no_entry_has_the_password_of_the_url(rabbitmq_url: str, here: Path) -> None:
     with Journal(rabbitmq_url, here) as journal:
         job = journal.begin(

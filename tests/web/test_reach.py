@@ -228,6 +228,20 @@ def test_a_crowd_that_sends_half_a_form_keeps_nobody_out(
         assert [one.recv(1) for one in crowd[:2]] == [b"", b""]
 
 
+def test_a_second_half_form_on_a_connection_is_not_waited_for_either(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = opens(access=AccessConfig(login=Login.BROKER))
+    monkeypatch.setattr(timeout_protocol, "SECONDS_TO_SEND", 0.3)
+    with connected(console) as client:
+        client.sendall(half_a_form(console))
+        client.sendall(b"=none")
+        assert client.recv(9) == b"HTTP/1.1 "
+        client.sendall(half_a_form(console))
+        while client.recv(4096):
+            pass
+
+
 def test_a_form_that_never_comes_is_not_waited_for(
     opens: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,7 +110,7 @@ def tell_unread(printer: Printer, journal: Journal) -> None:
     """Print how many entries of the shared journal can't be read, if any."""
     unreadable, newer = journal.unread()
     if unreadable:
-        printer.note(f"{_entries(unreadable)} of the shared journal can't be read and are ignored.")
+        printer.note(f"{_entries(unreadable)} of the shared journal can't be read: ignored.")
     if newer:
         printer.note(
             f"{_entries(newer)} of the shared journal can't be read by this version of redrive: a "

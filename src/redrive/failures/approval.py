@@ -15,7 +15,7 @@ from redrive.failures.job import Job, carried_out, check_whole
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.message_source import answer_of
 from redrive.failures.order import Order
-from redrive.failures.plan import Plan, plan_of
+from redrive.failures.plan import Plan, names_same_causes, plan_of
 from redrive.failures.requeue import Cancel, Progress
 from redrive.failures.requeue_job import Notice, OnOutcome
 
@@ -114,8 +114,8 @@ def _check_same(record: JobRecord, plan: Plan) -> None:
             f"matches the same messages ({plan.count:,} of {record.planned:,} messages)",
             "Decline the job, and ask for it again.",
         )
-    if not plan.is_as_noted(record.plan):
+    if not names_same_causes(plan, record.plan):
         raise ConfigurationError(
-            f"job {record.id} says something else than what it would send: its causes are made up",
-            "Decline it.",
+            f"job {record.id} names other causes than its messages have",
+            "Decline the job, and ask for it again.",
         )

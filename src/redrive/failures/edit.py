@@ -57,17 +57,15 @@ def patched_with(value: _Json, operations: list[_Json]) -> _Json:
     from jsonpatch import JsonPatch, JsonPatchException, JsonPatchTestFailed
     from jsonpointer import JsonPointer, JsonPointerException
 
-    patched = copy.deepcopy(value)
     copied = 0
     try:
+        patched = copy.deepcopy(value)
         for operation in operations:
             if operation["op"] == "copy":
                 copied += len(json.dumps(JsonPointer(operation["from"]).resolve(patched)))
                 if copied > _MOST_COPIED:
                     raise ValueError("its copies make the body longer than 16 MiB")
             patched = JsonPatch([operation]).apply(patched, in_place=True)
-    except RecursionError as error:
-        raise ValueError("it nests the body too deeply") from error
     except JsonPatchTestFailed as error:  # its message contains both values
         raise ValueError("a value differs from the one that the patch tests for") from error
     except (JsonPatchException, JsonPointerException) as error:
@@ -145,6 +143,11 @@ def patching(text: str) -> Edit:
             return json.dumps(
                 patched, ensure_ascii=False, allow_nan=False, separators=_separators_of(body)
             ).encode()
+        except RecursionError as error:
+            raise ConfigurationError(
+                f"the body of {message.failure_id} is nested too deeply to be patched",
+                "Leave the message out, or use --transform.",
+            ) from error
         except (LookupError, ValueError, TypeError) as error:
             raise ConfigurationError(
                 f"the patch does not fit the body of {message.failure_id}: {error}",

@@ -336,7 +336,7 @@ class Journal(LocalJournal):
             raise is_running(self._found(job_id) or JobRecord(job_id, "", "", "")) from error
         if self._stream.has_lock:
             self._locked_job = job_id
-        if is_known:
+        if is_known or self._left_over():
             self._read_on(self._mark())
         self._append_left_over()
 
@@ -409,7 +409,7 @@ class Journal(LocalJournal):
             (id_, self.place, entry.job, body),
         )
         if entry.job:
-            sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (entry.job, self.place))
+            self._note_place(sqlite, entry.job)
         self._noted.append((entry.id, body))
         self._firm = self._firm or firm
 
@@ -468,11 +468,7 @@ class Journal(LocalJournal):
         """Append entries that an earlier run couldn't, unless their job was resumed since."""
         while rows := self._left_over():
             with self._transaction() as sqlite:
-                late = [
-                    id_
-                    for id_, body in rows
-                    if journal_tables.is_superseded(sqlite, JournalEntry.decode(body))
-                ]
+                late = [id_ for id_, body in rows if self._is_superseded(sqlite, body)]
                 sqlite.executemany("DELETE FROM own WHERE id = ?", ((id_,) for id_ in late))
             left = [(id_, body) for id_, body in rows if id_ not in late]
             if left:
@@ -481,6 +477,12 @@ class Journal(LocalJournal):
                 sqlite.executemany(
                     "UPDATE own SET body = NULL WHERE id = ?", ((id_,) for id_, _ in left)
                 )
+
+    def _is_superseded(self, sqlite: sqlite3.Connection, body: bytes) -> bool:
+        try:
+            return journal_tables.is_superseded(sqlite, JournalEntry.decode(body))
+        except (NewerEntry, Unreadable):
+            return False  # others may be able to read it
 
     def _online(self, act: Callable[[], None]) -> None:
         """Use the stream; if it can't be used, continue with the file alone and say so once."""
@@ -654,15 +656,21 @@ class Journal(LocalJournal):
             sqlite.execute("DELETE FROM own WHERE id = ?", (id_,))
             journal_tables.put_remark(sqlite, self.place, entry.remark)
             return set()
-        sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (entry.job, self.place))
+        if entry.step is JobStep.ASKED or not journal_tables.waits(sqlite, entry.job):
+            self._note_place(sqlite, entry.job)
         sqlite.execute("DELETE FROM own WHERE id = ?", (id_,))
         if not journal_tables.is_new(sqlite, id_):
             return set()
         entry = _not_of_the_future(entry)
         own = sqlite.execute("SELECT 1 FROM own WHERE job = ?", (entry.job,)).fetchone()
         journal_tables.apply(sqlite, entry)
+        if not journal_tables.waits(sqlite, entry.job):
+            self._note_place(sqlite, entry.job)
         is_late = own is not None and not journal_tables.is_additive(entry)
         return {entry.job} if is_late else set()
+
+    def _note_place(self, sqlite: sqlite3.Connection, job_id: str) -> None:
+        sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (job_id, self.place))
 
     def _apply_again(self, jobs: set[str], mark: str) -> None:
         """Rebuild the state of some jobs in the stream's order, with entries not yet in the stream
@@ -687,7 +695,10 @@ class Journal(LocalJournal):
                 (self.place,),
             ).fetchall()
             for (body,) in left_over:
-                entry = replace(JournalEntry.decode(body), user=self._stream.user)
+                try:
+                    entry = replace(JournalEntry.decode(body), user=self._stream.user)
+                except (NewerEntry, Unreadable):
+                    continue
                 if (
                     entry.job in jobs
                     and not journal_tables.is_additive(entry)

@@ -210,7 +210,10 @@ class JournalEntry:
             values["original"] = _original_in_json(self.original, bodies=bodies)
         if self.remark is not None:
             values["remark"] = self.remark.as_json()
-        return json.dumps(values, separators=(",", ":")).encode()
+        # Half a surrogate pair, as in an argument that is not UTF-8, is no text that others read.
+        return json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode(
+            "utf-8", "replace"
+        )
 
     @classmethod
     def decode(cls, body: bytes, user: str = "") -> Self:

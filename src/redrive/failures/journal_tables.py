@@ -49,7 +49,11 @@ CREATE TABLE IF NOT EXISTS own (
     job TEXT NOT NULL, body BLOB
 );
 -- Who ran a job when somebody else claimed to resume it.
-CREATE TABLE IF NOT EXISTS run_before (job TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS run_before (
+    job TEXT PRIMARY KEY, record TEXT NOT NULL, handed_over INTEGER NOT NULL, digests TEXT NOT NULL
+) WITHOUT ROWID;
+-- Whose job it is: who began it or, if it had to be approved, who approved it.
+CREATE TABLE IF NOT EXISTS owner (job TEXT PRIMARY KEY, user TEXT NOT NULL) WITHOUT ROWID;
 -- Jobs that a newer version has written about.
 CREATE TABLE IF NOT EXISTS newer (job TEXT PRIMARY KEY);
 -- Notes on causes, by broker and virtual host.
@@ -156,6 +160,15 @@ def place_jobs(sqlite: sqlite3.Connection, place_of: Callable[[str], str]) -> No
     )
 
 
+def waits(sqlite: sqlite3.Connection, job_id: str) -> bool:
+    """Check whether a job waits for approval."""
+    row = sqlite.execute(
+        "SELECT 1 FROM job WHERE id = ? AND json_extract(record, '$.state') = ?",
+        (job_id, State.ASKED.value),
+    ).fetchone()
+    return row is not None
+
+
 def leave_asked(sqlite: sqlite3.Connection, place: str) -> None:
     """Record that jobs waiting for approval are no longer known to be at a place."""
     sqlite.execute(
@@ -181,7 +194,8 @@ def shrink(sqlite: sqlite3.Connection) -> bool:
             (MOST_JOBS,),
         )
     ]
-    for table in ("handed_over", "under_way", "original", "left_out", "known_at", "run_before"):
+    tables = ("handed_over", "under_way", "original", "left_out", "known_at", "run_before", "owner")
+    for table in tables:
         sqlite.executemany(f"DELETE FROM {table} WHERE job = ?", ((id_,) for id_ in old))
     sqlite.executemany("DELETE FROM job WHERE id = ?", ((id_,) for id_ in old))
     return bool(old)
@@ -271,17 +285,14 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
     """
     known = found(sqlite, entry.job)
     if known is not None and not _may_follow(entry, known):
-        known = run_before(sqlite, entry.job)
-        if known is None or not _is_of_run(entry, known):
+        before = run_before(sqlite, entry.job)
+        if before is None or not _is_of_run(entry, before):
             return
-        # The earlier process still runs the job: nobody can have resumed it.
-        put(sqlite, known)
-        drop_run_before(sqlite, entry.job)
-    if known is not None and _displaces(entry, known):
-        sqlite.execute(
-            "INSERT OR IGNORE INTO run_before VALUES (?, ?)",
-            (known.id, json.dumps(known.as_json())),
-        )
+        known = _restore_run(sqlite, before, known)
+    if known is None or (known.state is State.ASKED and entry.step is JobStep.RESUMED):
+        set_owner(sqlite, entry.job, entry.user)
+    elif _displaces(sqlite, entry, known):
+        _keep_run(sqlite, known)
     if entry.step is JobStep.STOP:
         put_stop(sqlite, entry.run, entry.by)
     settled = _settled(sqlite, entry.job)
@@ -296,6 +307,40 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
         set_handed_over(sqlite, entry.job, max(entry.handed_over, least))
     if entry.original is not None:
         _keep(sqlite, entry, entry.original)
+
+
+def set_owner(sqlite: sqlite3.Connection, job_id: str, user: str) -> None:
+    """Record whose job it is."""
+    sqlite.execute("INSERT OR REPLACE INTO owner VALUES (?, ?)", (job_id, user))
+
+
+def _keep_run(sqlite: sqlite3.Connection, known: JobRecord) -> None:
+    """Keep what is known of a run before somebody else's takes its place."""
+    sqlite.execute(
+        "INSERT OR REPLACE INTO run_before VALUES (?, ?, ?, ?)",
+        (
+            known.id,
+            json.dumps(known.as_json()),
+            handed_over(sqlite, known.id),
+            json.dumps(list(under_way(sqlite, known.id))),
+        ),
+    )
+
+
+def _restore_run(sqlite: sqlite3.Connection, before: JobRecord, known: JobRecord) -> JobRecord:
+    """Return the record of the job's owner, who still runs it: nobody can have resumed it."""
+    row = sqlite.execute(
+        "SELECT handed_over, digests FROM run_before WHERE job = ?", (before.id,)
+    ).fetchone()
+    # What subscribers reported meanwhile is true of the job, whoever runs it.
+    restored = before.with_known_of(known)
+    put(sqlite, restored)
+    set_handed_over(sqlite, before.id, int(row[0]))
+    sqlite.execute("DELETE FROM under_way WHERE job = ?", (before.id,))
+    add_under_way(sqlite, before.id, json.loads(row[1]))
+    drop_run_before(sqlite, before.id)
+    sqlite.execute("DELETE FROM newer WHERE job = ?", (before.id,))
+    return restored
 
 
 def _settled(sqlite: sqlite3.Connection, job_id: str) -> int:
@@ -346,13 +391,12 @@ def _is_of_run(entry: JournalEntry, known: JobRecord) -> bool:
     return known.run == entry.run and entry.user == known.user
 
 
-def _displaces(entry: JournalEntry, known: JobRecord) -> bool:
-    """Check whether an entry replaces the known user of a running job with another one."""
-    return (
-        entry.step in (JobStep.BEGUN, JobStep.RESUMED)
-        and known.state is State.RUNNING
-        and known.user != entry.user
-    )
+def _displaces(sqlite: sqlite3.Connection, entry: JournalEntry, known: JobRecord) -> bool:
+    """Check whether an entry says that somebody resumed a job which its owner was running."""
+    if entry.step not in (JobStep.BEGUN, JobStep.RESUMED) or known.state is not State.RUNNING:
+        return False
+    owner = sqlite.execute("SELECT user FROM owner WHERE job = ?", (entry.job,)).fetchone()
+    return owner is not None and known.user == owner[0] and entry.user != known.user
 
 
 def is_superseded(sqlite: sqlite3.Connection, entry: JournalEntry) -> bool:

@@ -189,6 +189,8 @@ class LocalJournal:
                 )
             )
             journal_tables.put(sqlite, begun)
+            if known is None or known.state is State.ASKED:
+                journal_tables.set_owner(sqlite, begun.id, begun.user)
             self._note_whole(sqlite, JobStep.BEGUN if known is None else JobStep.RESUMED, begun)
         return begun
 

@@ -23,6 +23,7 @@ from redrive.redaction import redact
 _FEW = 5
 _MOST_CAUSES = 20
 _MOST_CHARACTERS = 200
+_OF_A_CAUSE = ("group_id", "error_type", "message", "count")
 """Length at which a cause's texts are cut in the journal."""
 Progress = Callable[[RequeueProgress], None]
 
@@ -119,21 +120,6 @@ class Plan:
     def unchecked(self) -> int:
         """Number of messages that stay because the broker could not confirm their route."""
         return self.stay_for(Verdict.UNCHECKED)
-
-    def is_as_noted(self, noted: Mapping[str, object]) -> bool:
-        """Return whether a plan in the journal names the causes that this one has."""
-        own = {
-            (cause.group_id, _shortened(cause.error_type), _shortened(cause.message), count)
-            for cause, count in self.groups.items()
-        }
-        told = noted.get("causes")
-        if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
-            return False
-        names = ("group_id", "error_type", "message", "count")
-        named = [tuple(one.get(name) for name in names) for one in told]
-        if not all(isinstance(value, str | int) for one in named for value in one):
-            return False
-        return set(named) <= own and noted.get("other_causes") == len(own) - len(named)
 
     def noted(self) -> dict[str, object]:
         """Return the part of the plan that the journal records, as JSON values.
@@ -262,6 +248,26 @@ def plan_of(
 def _shortened(text: str) -> str:
     """Return an error's text as the journal has it."""
     return redact(text[:_MOST_CHARACTERS])
+
+
+def names_same_causes(plan: Plan, noted: Mapping[str, object]) -> bool:
+    """Check whether a plan in the journal names the largest causes of this plan."""
+    told = noted.get("causes")
+    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+        return False
+    named = [tuple(one.get(name) for name in _OF_A_CAUSE) for one in told]
+    if not all(type(value) in (str, int) for one in named for value in one):
+        return False
+    own = Counter(
+        (cause.group_id, _shortened(cause.error_type), _shortened(cause.message), count)
+        for cause, count in plan.groups.items()
+    )
+    largest = sorted((count for _, count in plan.groups.most_common(_MOST_CAUSES)), reverse=True)
+    return (
+        Counter(named) <= own
+        and sorted((one[-1] for one in named), reverse=True) == largest
+        and noted.get("other_causes") == len(plan.groups) - len(named)
+    )
 
 
 def _fingerprint(digests: list[str]) -> str:

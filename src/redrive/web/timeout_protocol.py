@@ -49,6 +49,7 @@ class TimeoutProtocol(H11Protocol):
             if self._asking is None:
                 self._begin_to_wait(SECONDS_TO_ASK)
         elif self.conn.their_state is not h11.SEND_BODY:
+            self._is_sending = False
             self._wait_no_longer()
         elif not self._is_sending:
             self._is_sending = True
@@ -66,7 +67,7 @@ class TimeoutProtocol(H11Protocol):
         waiting = self._all_waiting
         waiting.setdefault(self._address, {})[self] = None
         if sum(map(len, waiting.values())) > MOST_WAITING:
-            _, address = max((len(of_one), address) for address, of_one in waiting.items())
+            address = max(waiting, key=lambda one: len(waiting[one]))
             oldest = next(iter(waiting[address]))
             oldest._wait_no_longer()
             oldest.transport.close()

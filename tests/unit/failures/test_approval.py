@@ -153,11 +153,13 @@ def test_what_was_asked_for_is_not_approved_by_who_has_seen_something_else(
         lambda real: [{**real[0], "error_type": "TimeoutError"}],
         lambda real: [{**real[0], "count": 2}],
         lambda real: [],
+        lambda real: [*real, *real],
+        lambda real: [{**real[0], "count": True}],
         lambda real: [[]],
         lambda real: [{**real[0], "group_id": []}],
         lambda real: None,
     ],
-    ids=["another error", "fewer", "none", "no mappings", "no text", "no list"],
+    ids=["another error", "fewer", "none", "twice", "yes", "no mappings", "no text", "no list"],
 )
 def test_a_job_whose_causes_are_made_up_is_not_approved(
     failed: FailedQueue,
@@ -167,7 +169,7 @@ def test_a_job_whose_causes_are_made_up_is_not_approved(
 ) -> None:
     asked = ask(failed, anna, KEY_ERRORS, list(failed.browse()), reason="fixed")
     forged = {**asked.plan, "causes": causes(asked.plan["causes"])}  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="its causes are made up"):
+    with pytest.raises(ConfigurationError, match="names other causes than its messages have"):
         approve(failed, ben, replace(asked, plan=forged))
 
 

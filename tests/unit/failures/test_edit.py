@@ -135,7 +135,7 @@ def test_what_is_no_patch_is_refused(text: str, told: str) -> None:
     [
         ([{"op": "copy", "from": "", "path": f"/a{number}"} for number in range(60)], "16 MiB"),
         ([{"op": "copy", "from": "/c", "path": "/c/-"}] * 60, "16 MiB"),
-        ([{"op": "copy", "from": "", "path": "/c"}] * 5000, "too deep"),
+        ([{"op": "copy", "from": "", "path": "/c"}] * 5000, "nested too deeply"),
     ],
     ids=["into new members", "into itself", "ever deeper"],
 )
@@ -146,6 +146,12 @@ def test_a_patch_that_copies_a_body_again_and_again_is_refused(
         monkeypatch.setattr(edit, "_MOST_COPIED", 64 * 1024)
     with pytest.raises(ConfigurationError, match=told):
         patching(json.dumps(patch))(FailedMessage(failed(body=b'{"c": [1]}')))
+
+
+def test_a_body_that_is_nested_too_deeply_is_named() -> None:
+    body = FailedMessage(failed(body=b'{"a":' * 900 + b"1" + b"}" * 900))
+    with pytest.raises(ConfigurationError, match="is nested too deeply to be patched"):
+        patching('[{"op": "remove", "path": "/a"}]')(body)
 
 
 def test_a_patched_body_keeps_its_style() -> None:

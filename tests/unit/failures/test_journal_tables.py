@@ -84,6 +84,7 @@ def after(*entries: JournalEntry) -> JobRecord:
     return found
 
 
+DIGESTS = tuple(f"{number:064x}" for number in range(40))
 OF_ANNA = entry(JobStep.ASKED, "anna")
 WAITS = after(OF_ANNA)
 
@@ -169,6 +170,56 @@ def test_a_job_that_somebody_else_has_resumed_is_theirs_until_then() -> None:
     assert (found.user, found.state, found.sent) == ("ben", State.DONE, 2)
 
 
+def test_who_has_resumed_a_job_of_another_does_not_take_it_back_from_its_owner() -> None:
+    interrupted = entry(JobStep.ENDED, "anna", "first", state=State.INTERRUPTED)
+    claimed = entry(JobStep.RESUMED, "mallory", "second")
+    resumed = entry(JobStep.RESUMED, "anna", "third")
+    done = entry(JobStep.ENDED, "anna", "third", state=State.DONE, sent=2)
+    late = entry(JobStep.PROGRESS, "mallory", "second", sent=1)
+    so_far = (RUNS, interrupted, claimed, resumed)
+    assert after(*so_far, late) == after(*so_far)
+    assert after(*so_far, done, late).state is State.DONE
+
+
+def test_who_has_approved_a_job_is_its_owner() -> None:
+    approved = entry(JobStep.RESUMED, "ben", "first", state=State.RUNNING)
+    forged = entry(JobStep.RESUMED, "mallory", "second", state=State.RUNNING)
+    goes_on = entry(JobStep.PROGRESS, "ben", "first", sent=1)
+    assert after(OF_ANNA, approved, forged, goes_on).user == "ben"
+
+
+def test_a_run_that_goes_on_has_what_was_on_its_way_and_what_was_reported_meanwhile() -> None:
+    sending = replace(
+        GOES_ON, step=JobStep.SENDING, record=None, digests=DIGESTS[:3], handed_over=3
+    )
+    forged = replace(entry(JobStep.RESUMED, "mallory", "second"), handed_over=2**50)
+    heard = replace(entry(JobStep.HEARD, "ben"), told={"handled": 2})
+    more = replace(sending, digests=DIGESTS[3:4], handed_over=4)
+    with closing(sqlite3.connect(":memory:")) as sqlite:
+        sqlite.executescript(journal_tables.SCHEMA)
+        for one in (RUNS, sending, forged, heard, more):
+            journal_tables.apply(sqlite, one)
+        found = journal_tables.found(sqlite, ASKED.id)
+        assert found is not None
+        assert (found.user, found.handled) == ("anna", 2)
+        assert sorted(journal_tables.under_way(sqlite, ASKED.id)) == sorted(DIGESTS[:4])
+        assert journal_tables.handed_over(sqlite, ASKED.id) == 4
+
+
+def test_reading_a_forged_claim_again_does_not_make_it_true() -> None:
+    forged = entry(JobStep.RESUMED, "mallory", "second", sent=2)
+    with closing(sqlite3.connect(":memory:")) as sqlite:
+        sqlite.executescript(journal_tables.SCHEMA)
+        for one in (RUNS, forged):
+            journal_tables.apply(sqlite, one)
+        journal_tables.drop_run_before(sqlite, ASKED.id)
+        for one in (RUNS, forged, GOES_ON):
+            journal_tables.apply(sqlite, one)
+        found = journal_tables.found(sqlite, ASKED.id)
+    assert found is not None
+    assert found.user == "anna"
+
+
 def test_who_ran_a_job_that_has_ended_is_not_believed_once_it_is_resumed() -> None:
     interrupted = entry(JobStep.ENDED, "anna", "first", state=State.INTERRUPTED)
     resumed = entry(JobStep.RESUMED, "ben", "second")
@@ -230,9 +281,6 @@ def test_nobody_pushes_out_the_jobs_of_others(monkeypatch: pytest.MonkeyPatch) -
         assert journal_tables.shrink(sqlite)
         left = [job.id for job in journal_tables.jobs(sqlite, None)]
     assert left == ["19", "18", "2", "1", "0"]
-
-
-DIGESTS = tuple(f"{number:064x}" for number in range(40))
 
 
 @st.composite
