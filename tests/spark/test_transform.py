@@ -75,7 +75,7 @@ WRONG: "list[tuple[Transform, str]]" = [
     ),
     (lambda messages: messages.drop("properties"), "has no column 'properties'"),
     (_raises, "raised ValueError: no such thing"),
-    (_to_nothing, "gave a NoneType"),
+    (_to_nothing, "returned a NoneType"),
 ]
 
 
