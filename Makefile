@@ -92,7 +92,7 @@ pictures: ## take the pictures of the README and the documentation anew, of real
 	@.ci/setup.sh demo --broker
 	@$(PYTHON) tests/pictures.py docs/pictures
 	@.ci/setup.sh test --broker --peers
-	@REDRIVE_PICTURES=docs/pictures $(PYTHON) -m pytest -q tests/web/test_incident.py
+	@REDRIVE_TEST_NIGHTLY=1 REDRIVE_PICTURES=$(CURDIR)/docs/pictures $(PYTHON) -P -m pytest -q tests/web/test_incident.py
 
 bench: ## measure redrive beside its peers on a private RabbitMQ
 	@.ci/setup.sh demo --broker
