@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -341,6 +341,10 @@ async def _form(request: Request) -> dict[str, str]:
                     raise ConfigurationError(
                         "the form is too large", "Use the command line for this."
                     )
+    except ClientDisconnect as error:
+        raise ConfigurationError(
+            "the connection ended before the form was complete", "Send it again."
+        ) from error
     except TimeoutError as error:
         raise ConfigurationError("the form took too long to arrive", "Send it again.") from error
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
