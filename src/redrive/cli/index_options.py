@@ -17,7 +17,6 @@ from redrive.failures.index import MOST_BYTES
 from redrive.failures.look import CachePolicy, Keep
 from redrive.topology.durations import duration_of
 
-_KEEPING = "keeping the messages for the next question"
 _OFF = "off"
 _MEBIBYTE = 1024 * 1024
 Fresh = Annotated[

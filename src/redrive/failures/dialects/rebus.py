@@ -12,7 +12,6 @@ from redrive.failures.dialects.failure_notes import FailureNotes
 from redrive.failures.dialects.renewal import HeaderEdit, of_headers
 
 _DETAILS = "rbs2-error-details"
-_SEVERAL = "AggregateException"
 _MOST = 64 * 1024
 _ERROR = re.compile(r"(?:^|: )([A-Za-z_][\w.+`]*Exception): ([^\r\n]*)", re.MULTILINE)
 
