@@ -598,17 +598,21 @@ def test_a_file_that_has_read_further_than_a_new_stream_goes_reads_that_from_its
     assert new.id in {job["id"] for job in listed(rabbitmq_url, here)}
 
 
+def ends_offline(url: str, path: Path, job: JobRecord, problem: str) -> list[str]:
+    """Have a job fail while its broker can't be reached; return what its user is told."""
+    cut_off, said = notices("amqp://guest:guest@127.0.0.1:1/", path)
+    cut_off.place = Journal(url, path).place
+    with cut_off:
+        cut_off.update(replace(job, sent=15, state=State.FAILED, problem=problem))
+    return said
+
+
 def test_what_comes_late_of_a_run_does_not_undo_what_another_has_done_since(
     rabbitmq_url: str, here: Path, there: Path
 ) -> None:
     with Journal(rabbitmq_url, here) as journal:
         job = a_job_of_everything(journal, rabbitmq_url)
-    cut_off, said = notices("amqp://guest:guest@127.0.0.1:1/", here)
-    # The same place, which can't be reached now.
-    cut_off.place = Journal(rabbitmq_url, here).place
-    with cut_off:
-        cut_off.update(replace(job, sent=15, state=State.FAILED, problem="late"))
-    assert len(said) == 1, said
+    assert len(ends_offline(rabbitmq_url, here, job, "late")) == 1
     with Journal(rabbitmq_url, there) as journal:
         resumed = journal.begin(journal.job(job.id))
         journal.update(replace(resumed, sent=30, state=State.INTERRUPTED))
@@ -625,10 +629,7 @@ def test_what_is_left_over_of_a_run_undoes_nothing_when_another_job_begins(
 ) -> None:
     with Journal(rabbitmq_url, here) as journal:
         job = a_job_of_everything(journal, rabbitmq_url)
-    cut_off, _ = notices("amqp://guest:guest@127.0.0.1:1/", here)
-    cut_off.place = Journal(rabbitmq_url, here).place
-    with cut_off:
-        cut_off.update(replace(job, sent=15, state=State.FAILED, problem="late"))
+    ends_offline(rabbitmq_url, here, job, "late")
     with Journal(rabbitmq_url, there) as journal:
         resumed = journal.begin(journal.job(job.id))
         journal.update(replace(resumed, sent=30, state=State.DONE))
@@ -644,10 +645,7 @@ def test_an_entry_of_its_own_that_nobody_can_read_stops_no_command(
 ) -> None:
     with Journal(rabbitmq_url, here) as journal:
         job = a_job_of_everything(journal, rabbitmq_url)
-    cut_off, _ = notices("amqp://guest:guest@127.0.0.1:1/", here)
-    cut_off.place = Journal(rabbitmq_url, here).place
-    with cut_off:
-        cut_off.update(replace(job, state=State.FAILED, problem="x" * 70_000))
+    ends_offline(rabbitmq_url, here, job, "x" * 70_000)
     for unreadable in (0, 1):
         with Journal(rabbitmq_url, here) as journal:
             assert [one.id for one in journal.jobs()] == [job.id]
