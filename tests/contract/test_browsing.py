@@ -286,7 +286,7 @@ def test_a_queue_whose_leader_is_silent_for_a_while_is_not_taken_for_empty(
     rabbitmq_broker: Broker, rabbitmq_url: str, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "redrive.pubsub.blocking.declarer._PATIENCE", 10 * DEADLINE
+        "redrive.pubsub.blocking.declarer.ANSWER_TIMEOUT", 10 * DEADLINE
     )  # to hold a leader up takes a busy machine long
     service.set_aside(3)
     with ThreadPoolExecutor(1) as pool:
@@ -303,7 +303,7 @@ def test_a_queue_that_never_answers_is_not_waited_for_for_ever(
     rabbitmq_broker: Broker, rabbitmq_url: str, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.set_aside(3)
-    monkeypatch.setattr("redrive.pubsub.blocking.declarer._PATIENCE", 0.5)
+    monkeypatch.setattr("redrive.pubsub.blocking.declarer.ANSWER_TIMEOUT", 0.5)
     with (
         silent_leader(rabbitmq_broker, rabbitmq_url, failed_queue(service.queue)),
         pytest.raises(BrokerUnavailable) as told,

@@ -266,7 +266,7 @@ def test_the_shell_completes_them_where_they_are_taken(
     rabbitmq_management_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(completion, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(completion, "_TIME_LIMIT", PATIENCE)
     with plain_channel(rabbitmq_url) as channel:
         make(channel, "orders.dlq")
     declare(rabbitmq_url, "ucenter@user")

@@ -111,7 +111,7 @@ def completed(
 ) -> list[str]:
     """What the shell is told about the last word."""
     # A busy machine takes longer than somebody waits who has pressed Tab.
-    monkeypatch.setattr(completion, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(completion, "_TIME_LIMIT", PATIENCE)
     for name, value in {
         "REDRIVE_URL": url,
         "REDRIVE_MANAGEMENT_URL": management_url,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Offers = list[tuple[str, str]]
 """Words, each with a line of help, which shells show if they can."""
 
-_PATIENCE = 2.0
+_TIME_LIMIT = 2.0
 """Seconds after which an answer is too late, because the user has typed on."""
 
 _MOST_QUEUES = 50
@@ -46,7 +46,7 @@ def queues(context: typer.Context, incomplete: str) -> Offers:
         from redrive.pubsub.admin.management_api import ManagementAPI
         from redrive.topology.names import main_queues
 
-        with ManagementAPI(url, management_url, timedelta(seconds=_PATIENCE)) as management:
+        with ManagementAPI(url, management_url, timedelta(seconds=_TIME_LIMIT)) as management:
             # What is found first is offered, even if there is no time for the rest.
             if "dlq" not in words:
                 yield from [(name, "") for name in main_queues(management.queue_names())]
@@ -165,5 +165,5 @@ def _quickly(ask: Callable[[], Iterable[tuple[str, str]]]) -> Offers:
     # A daemon: an answer that comes too late must not keep the shell waiting.
     asking = threading.Thread(target=run, name="redrive-completion", daemon=True)
     asking.start()
-    asking.join(_PATIENCE)
+    asking.join(_TIME_LIMIT)
     return list(found)

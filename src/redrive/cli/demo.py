@@ -23,7 +23,7 @@ from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.model import Topology
 
-_PATIENCE = 20.0
+_STEP_TIMEOUT = 20.0
 _GLANCE = 0.05
 _POLICY = RetryPolicy(max_retries=2, delay=timedelta(seconds=2))
 _ROUTING_KEY = "order.placed"
@@ -254,7 +254,7 @@ class Demo:
 
     # --- watching ---------------------------------------------------------------------------------
 
-    def _watch_until(self, happened: Callable[[], bool], at_most: float = _PATIENCE) -> None:
+    def _watch_until(self, happened: Callable[[], bool], at_most: float = _STEP_TIMEOUT) -> None:
         """Print each attempt until something has happened or the time is up; messages that are
         still missing then count as lost."""
         deadline = time.monotonic() + at_most

@@ -85,10 +85,14 @@ class Printer:
         self._people: Console | None = None
 
     @property
+    def _stream(self) -> TextIO:
+        """Where text for people goes."""
+        return sys.stderr if self.as_json else sys.stdout
+
+    @property
     def width(self) -> int | None:
         """Number of columns to print in; None if there is no limit."""
-        console = self._console()
-        return console.width if _is_bounded(console.file) else None
+        return self._console().width if _is_bounded(self._stream) else None
 
     def say(self, text: str = "", style: str = "", *, cut: bool = False) -> None:
         """Print a line for people. Line feeds at the start become empty lines before it; any others
@@ -101,6 +105,9 @@ class Printer:
     def block(self, text: str, style: str = "", *, cut: bool = False) -> None:
         """Print lines for people, such as a body or a traceback; `cut` truncates each at the width
         of the terminal."""
+        if not _needs_rich(self._stream):
+            _print(printable(text), self._stream)
+            return
         console = self._console()
         console.print(
             paragraph(text, style),
@@ -112,13 +119,13 @@ class Printer:
     def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[str | Cell]]) -> None:
         """Print a table for people. For a pipe or a file it is not cut, and one long cell does not
         lengthen every line."""
+        if not _is_bounded(self._stream):
+            _print("\n".join(_lines_of(columns, rows)), self._stream)
+            return
         from rich import box
         from rich.table import Table
 
         console = self._console()
-        if not _is_bounded(console.file):
-            print("\n".join(_lines_of(columns, rows)), file=console.file, flush=True)
-            return
         columns, rows = fitting(columns, rows, console.width, len(_GAP))
         table = Table(
             box=box.SIMPLE_HEAD,
@@ -190,7 +197,7 @@ class Printer:
     @contextlib.contextmanager
     def bar(self, *, stays: bool = False) -> Iterator["ProgressBar"]:
         """Yield a bar on stderr, which shows nothing without a terminal or with --no-progress."""
-        bar = ProgressBar(_console(sys.stderr), stays=stays)
+        bar = ProgressBar(sys.stderr, stays=stays)
         try:
             yield bar
         finally:
@@ -198,7 +205,7 @@ class Printer:
 
     def _console(self) -> "Console":
         if self._people is None:
-            self._people = _console(sys.stderr if self.as_json else sys.stdout)
+            self._people = _console(self._stream)
         return self._people
 
 
@@ -261,10 +268,12 @@ def line(words: str, style: str = "", *, wrap: bool = False) -> "Text":
 class ProgressBar:
     """A progress bar for people at a terminal."""
 
-    def __init__(self, console: "Console", *, stays: bool) -> None:
-        self._console = console
+    def __init__(self, stream: TextIO, *, stays: bool) -> None:
+        self._stream = stream
         self._stays = stays
-        self._wanted = console.is_terminal and not os.environ.get(NO_PROGRESS)
+        self._wanted = (
+            not os.environ.get(NO_PROGRESS) and _needs_rich(stream) and _console(stream).is_terminal
+        )
         self._began = time.monotonic()
         self._explained = False
         self._shown: Progress | None = None
@@ -329,7 +338,7 @@ class ProgressBar:
             TextColumn("{task.fields[count]}"),
             TimeRemainingColumn(),
         )
-        self._shown = WithLines(*columns, console=self._console, transient=not self._stays)
+        self._shown = WithLines(*columns, console=_console(self._stream), transient=not self._stays)
         self._shown.add_task("", total=None, count="")
         self._shown.start()
         return self._shown
@@ -388,6 +397,13 @@ def _console(stream: TextIO) -> "Console":
         highlight=False,
         markup=False,
         emoji=False,
+    )
+
+
+def _needs_rich(stream: IO[str]) -> bool:
+    """Return whether output to a stream has styles or a limited width. Importing rich takes long."""
+    return _is_bounded(stream) or not os.environ.keys().isdisjoint(
+        ("FORCE_COLOR", "TTY_COMPATIBLE")
     )
 
 

@@ -14,7 +14,7 @@ from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.failed_count import dead_lettering, depths, held_back
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
-from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_api import QUICK_TIMEOUT, ManagementAPI
 from redrive.pubsub.admin.queue_metrics import worker_policies
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Depth, Waiting, declaring, waiting
@@ -27,9 +27,6 @@ COLUMNS = (
     TableColumn("failed", "right"),
     TableColumn("consumers", "right"),
 )
-
-_PATIENCE = timedelta(seconds=3)
-"""How long to wait for what the management API adds to AMQP's answer."""
 
 Depths = Mapping[str, Depth | None]
 """Depths of the main, the retry and the failed queue, by these names."""
@@ -157,7 +154,7 @@ def _named(
     if not alone:
         return []
     try:
-        with ManagementAPI.of(connector, management_url, _PATIENCE) as management:
+        with ManagementAPI.of(connector, management_url, QUICK_TIMEOUT) as management:
             listed = {one.queue.name: one for one in dead_letter_survey.over_management(management)}
     except RedriveError:
         listed = {}  # AMQP counts, and the names identify them

@@ -41,7 +41,7 @@ class ThresholdAlarm:
         self._told.add(queue)
 
 
-_PATIENCE = 30.0
+_ALERT_TIMEOUT = 30.0
 """Seconds that a command or a webhook may take."""
 
 
@@ -209,7 +209,7 @@ def _tell(
 def _run(printer: Printer, words: list[str], environment: dict[str, str]) -> bool:
     try:
         ended = subprocess.run(
-            words, env={**os.environ, **environment}, timeout=_PATIENCE, check=False
+            words, env={**os.environ, **environment}, timeout=_ALERT_TIMEOUT, check=False
         ).returncode
     except (OSError, subprocess.TimeoutExpired) as error:
         printer.note(f"The command {words[0]!r} could not be run: {error}")
@@ -223,7 +223,7 @@ def _post(printer: Printer, webhook: str, facts: dict[str, object]) -> bool:
     import httpx
 
     try:
-        httpx.post(webhook, json=facts, timeout=_PATIENCE).raise_for_status()
+        httpx.post(webhook, json=facts, timeout=_ALERT_TIMEOUT).raise_for_status()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         printer.note(f"The webhook {webhook} could not be reached: {error}")
         return False

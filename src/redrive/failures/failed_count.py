@@ -4,19 +4,16 @@ ones."""
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 
 from redrive.errors import PermissionDenied, RedriveError
 from redrive.failures.failed_source import FailedSource
 from redrive.pubsub.admin.amqp_survey import arguments_of
-from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_api import QUICK_TIMEOUT, ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.topology.flow import total_of
 from redrive.topology.names import retry_queue
-
-_PATIENCE = timedelta(seconds=3)
 
 
 def count_failed(
@@ -48,7 +45,7 @@ def held_in(
     messages is the same before and during a look, so only the sum is used.
     """
     try:
-        with ManagementAPI.of(access, management_url, _PATIENCE) as management:
+        with ManagementAPI.of(access, management_url, QUICK_TIMEOUT) as management:
             count = management.count(name)
     except RedriveError:
         return None
@@ -63,7 +60,7 @@ def dead_lettering(access: BrokerAccess, management_url: str | None) -> Mapping[
     AMQP does not report it. The numbers are up to five seconds old.
     """
     try:
-        with ManagementAPI.of(access, management_url, _PATIENCE) as management:
+        with ManagementAPI.of(access, management_url, QUICK_TIMEOUT) as management:
             return management.dead_lettering()
     except RedriveError:
         return None
@@ -80,7 +77,7 @@ def held_back(
     """
     asked = list(queues)
     try:
-        with ManagementAPI.of(connector, management_url, _PATIENCE) as management:
+        with ManagementAPI.of(connector, management_url, QUICK_TIMEOUT) as management:
             told = management.held_back()
         return {queue: told[queue] for queue in asked if queue in told}
     except RedriveError:

@@ -12,6 +12,7 @@ from redrive.failures.failed_queue_facts import directed, source_of
 from redrive.failures.failed_queue_looks import SETTLING, FailedQueueLooks, settled
 from redrive.failures.filter import Filter, Predicate, opened
 from redrive.failures.look_reporter import LookReporter
+from redrive.failures.order import check_pace
 from redrive.failures.outcome_watch import (
     Watch,
 )
@@ -21,10 +22,9 @@ from redrive.failures.return_checks import ReturnChecks
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.blocking.connection import Connector, publishing_connection
 from redrive.pubsub.blocking.declarer import declaring
-from redrive.pubsub.blocking.publisher import Session
-from redrive.pubsub.blocking.tickets import ThreadInFlight
+from redrive.pubsub.blocking.publisher_session import Session
 from redrive.pubsub.confirms import Outgoing
-from redrive.pubsub.in_flight import BulkTicket
+from redrive.pubsub.in_flight import BulkTicket, ThreadInFlight
 from redrive.pubsub.reports import (
     MOST_IDS,
     DiscardReport,
@@ -32,7 +32,6 @@ from redrive.pubsub.reports import (
     RequeueReport,
 )
 from redrive.pubsub.transfer.delivery_limit import ReturnLimit
-from redrive.pubsub.transfer.pace import check_pace
 from redrive.topology import rewrite
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily

@@ -37,7 +37,7 @@ from redrive.pubsub.url import BrokerURL
 from redrive.topology.headers import Delivery
 from redrive.topology.outcome_events import Outcomes
 
-_PATIENCE = 10.0
+_LOCK_TIMEOUT = 10.0
 """Seconds to wait while another process has the journal locked."""
 _SILENT = timedelta(minutes=5)
 """Silence after which a job on another machine, without a lock at the broker, counts as
@@ -124,7 +124,7 @@ class LocalJournal:
         # permissions.
         _make_private(self.path)
         found = sqlite3.connect(
-            self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            self.path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False
         )
         try:
             found.execute("PRAGMA journal_mode = WAL")
@@ -690,7 +690,7 @@ def _make_private(path: Path) -> None:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE)
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCK_TIMEOUT)
 
 
 def _update(sqlite: sqlite3.Connection, job: JobRecord) -> JobRecord:

@@ -10,7 +10,6 @@ from redrive.failures.direction import Direction
 from redrive.failures.edit import Edit, calling, edited, patching
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.filter import Filter
-from redrive.pubsub.transfer.pace import check_pace
 from redrive.topology.rewrite import MOST_REDRIVES
 
 _OF_PROGRAM = "of_program"
@@ -128,3 +127,18 @@ class Order:
             "guards": Guards.from_json(values),
         }
         return cls(**known)
+
+
+def check_pace(most: int | None, *, via: bool) -> None:
+    """Check that sending can be limited by queue depth."""
+    if most is not None and most < 1:
+        raise ConfigurationError(
+            f"no message can be sent while a queue has fewer than {most:,}",
+            "Give 1 or more to `pace_by_depth`.",
+        )
+    if most is not None and via:
+        raise ConfigurationError(
+            "messages that go by their first exchange can't be paced by a queue's depth: the "
+            "queues that get them are not known",
+            "Leave out `via` or `pace_by_depth`; a rate can be given with both.",
+        )

@@ -19,8 +19,8 @@ from redrive.failures.route import Route
 from redrive.failures.way_back import WayBack
 from redrive.pubsub import logs, telemetry
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.in_flight import ThreadInFlight
 from redrive.pubsub.reports import FailedRequeue, RequeueProgress, RequeueReport
 from redrive.pubsub.transfer.delivery_limit import ReturnLimit
 from redrive.pubsub.transfer.pace import DepthProbe, Pace

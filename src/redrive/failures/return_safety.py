@@ -6,12 +6,11 @@ looking at it twenty times is enough. Source: measured on 4.0.5.
 
 import contextlib
 from collections.abc import Mapping
-from datetime import timedelta
 
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError, TopologyMismatch
 from redrive.failures.failed_source import FailedSource
 from redrive.pubsub.admin.amqp_survey import arguments_of
-from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_api import QUICK_TIMEOUT, ManagementAPI
 from redrive.pubsub.blocking.declarer import Declarer
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.transfer.delivery_limit import ReturnLimit
@@ -21,8 +20,6 @@ from redrive.topology.doctor.remedies import set_policy
 from redrive.topology.model import DELIVERY_LIMIT, Argument, failed_queue_of
 
 _ENOUGH = 1000
-_MANAGEMENT_PATIENCE = timedelta(seconds=2)
-"""How long a look waits for an API that doesn't answer, for instance behind a firewall."""
 
 
 def return_limit(
@@ -148,7 +145,7 @@ def _limits_over_management(
     In that case, only the limits from AMQP count.
     """
     try:
-        with ManagementAPI.of(access, address, _MANAGEMENT_PATIENCE) as management:
+        with ManagementAPI.of(access, address, QUICK_TIMEOUT) as management:
             return management.delivery_limits(queue)
     except RedriveError:
         return None

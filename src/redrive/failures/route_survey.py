@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 
 from redrive.errors import RedriveError
 from redrive.failures.outcome_watch import MessageCounts
@@ -12,8 +11,6 @@ from redrive.pubsub.admin.management_survey import routes_over_management
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.model import Queue
-
-_PATIENCE = timedelta(seconds=10)
 
 
 def going_on(place: MessageCounts, judge: Callable[[], Judge]) -> MessageCounts:
@@ -30,7 +27,7 @@ def judge_at(connector: Connector, management_url: str | None) -> Judge:
     Without the management API, the judge only checks whether queues exist.
     """
     try:
-        with ManagementAPI.of(connector, management_url, _PATIENCE) as management:
+        with ManagementAPI.of(connector, management_url) as management:
             return Judge(routes_over_management(management))
     except RedriveError as error:
         why = f"nobody could ask the management API: {str(error).partition(chr(10))[0]}"

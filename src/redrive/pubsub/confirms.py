@@ -2,6 +2,7 @@
 thread."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -14,7 +15,15 @@ from redrive.amqp.frames import (
     publish_method,
 )
 from redrive.amqp.properties import Properties
-from redrive.errors import PublishError, PublishNacked, PublishRefused, RedriveError, Unroutable
+from redrive.errors import (
+    ConfigurationError,
+    PublishError,
+    PublishNacked,
+    PublishRefused,
+    PublishTimeout,
+    RedriveError,
+    Unroutable,
+)
 from redrive.pubsub import broker_errors
 from redrive.pubsub.wire_protocol import Channel, Wire
 from redrive.redaction import in_one_line
@@ -360,3 +369,60 @@ def _refused(outgoing: Outgoing, code: int, text: str) -> RedriveError:
     return PublishRefused(
         outgoing.message_id, outgoing.routing_key, f"the broker refused it: {text}{remedy}"
     )
+
+
+class PublisherSession(ABC):
+    """A publisher's connection: passes a link's events to an outbox."""
+
+    def __init__(self, window: int) -> None:
+        self.failure: RedriveError | None = None
+        self.frame_max = 0
+        """The connection's largest frame, in bytes; 0 for no limit."""
+        self._outbox = Outbox(resend=True, window=window)
+        self._connected = False
+
+    @abstractmethod
+    def _begun(self) -> None:
+        """Wake callers once it is known whether there is a connection."""
+
+    def timeout_of(self, outgoing: Outgoing, seconds: float) -> PublishTimeout:
+        """Return the error for a message that was not confirmed in time."""
+        if self._outbox.blocked is not None:
+            why = (
+                f"the broker takes no messages now ({self._outbox.blocked}); free its memory or "
+                "disk"
+            )
+        elif not self._connected:
+            why = "the connection was lost and did not come back"
+        else:
+            why = "no confirm came"
+        sent = "it was sent, so the broker may have it" if outgoing.sent else "it was not sent"
+        return PublishTimeout(
+            outgoing.message_id, outgoing.routing_key, f"{why} within {seconds:g} s; {sent}"
+        )
+
+    def connected(self, connection: Wire) -> None:
+        """Pass the open connection to the outbox."""
+        self._connected = True
+        self.frame_max = connection.frame_max
+        self._outbox.connected(connection)
+        self._begun()
+
+    def disconnected(self, error: RedriveError) -> None:
+        """Pass the loss of the connection to the outbox; the link reconnects."""
+        self._connected = False
+        self._outbox.disconnected(error)
+
+    def gave_up(self, error: RedriveError) -> None:
+        """Record why there is no connection."""
+        self.failure = error
+        self._begun()
+
+    def ended(self) -> None:
+        """Fail all unconfirmed messages after the link has ended; the next publish starts a new
+        session."""
+        if self.failure is None:
+            self.failure = ConfigurationError(
+                "the publisher was closed before the message was confirmed", "Close it later."
+            )
+        self._outbox.fail_all(self.failure)

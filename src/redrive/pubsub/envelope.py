@@ -69,6 +69,8 @@ def destination(
         ConfigurationError: both are given, the delay is negative or longer than the ladder, the
             time has no time zone, or the key is too long for a delayed message.
     """
+    if delay is None and deliver_at is None:
+        return Destination(exchanges.main, routing_key)
     wait = wait_until(delay, deliver_at, datetime.now(UTC))
     if not wait:
         return Destination(exchanges.main, routing_key)

@@ -5,6 +5,7 @@ connection is lost. Each shell waits in its own way; the counts, and the check f
 here.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -61,6 +62,29 @@ class InFlight:
 
     def _seconds_left(self, timeout: float) -> float:
         return self._progress_at + timeout - self._clock()
+
+
+class ThreadInFlight(InFlight):
+    """Messages in flight that a thread waits for."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        super().__init__(self._condition, self._condition.notify)
+
+    def wait_until_below(self, count: int, timeout: float, at_most: float = float("inf")) -> bool:
+        """Wait until fewer than `count` are in flight; return False if that takes too long."""
+        with self.lock:
+            if self.count < count:
+                return True
+            end = time.monotonic() + at_most
+            self._await(count)
+            while self._is_awaited():
+                left = min(self._seconds_left(timeout), end - time.monotonic())
+                if left <= 0:
+                    break
+                self._condition.wait(left)
+            self._awaited = 0
+            return self.count < count
 
 
 Flight = TypeVar("Flight", bound=InFlight)

@@ -30,6 +30,8 @@ logger = logging.getLogger("redrive")
 
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
+ANSWER_TIMEOUT = 60.0
+"""Seconds that a broker has to answer about a queue, an exchange, or messages that were moved."""
 CLOSING_TIME = 2.0
 """Seconds that a broker has to answer when a connection is closed."""
 HANDSHAKE_TIME = 5.0

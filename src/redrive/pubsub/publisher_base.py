@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import ClassVar, NamedTuple
 
 from redrive.amqp.field_table import FieldValue
-from redrive.errors import ConfigurationError, HandlerTimeout, PublishTimeout, RedriveError
+from redrive.errors import ConfigurationError, HandlerTimeout, RedriveError
 from redrive.pubsub import telemetry
 from redrive.pubsub.codec import Codec, check_codec
-from redrive.pubsub.confirms import WINDOW, Outbox, Outgoing, Settled
+from redrive.pubsub.confirms import WINDOW, Outgoing, Settled
 from redrive.pubsub.current_message import current_handling, current_message
 from redrive.pubsub.envelope import (
     NO_EXTRAS,
@@ -27,7 +27,6 @@ from redrive.pubsub.logs import FIELDS
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
-from redrive.pubsub.wire_protocol import Wire
 from redrive.topology.durations import Duration
 from redrive.topology.names import ExchangeFamily, family_of
 
@@ -347,67 +346,10 @@ class PublisherBase(ABC):
             )
 
 
-class PublisherSession(ABC):
-    """A publisher's connection: passes a link's events to an outbox."""
-
-    def __init__(self, window: int) -> None:
-        self.failure: RedriveError | None = None
-        self.frame_max = 0
-        """The connection's largest frame, in bytes; 0 for no limit."""
-        self._outbox = Outbox(resend=True, window=window)
-        self._connected = False
-
-    @abstractmethod
-    def _begun(self) -> None:
-        """Wake callers once it is known whether there is a connection."""
-
-    def timeout_of(self, outgoing: Outgoing, seconds: float) -> PublishTimeout:
-        """Return the error for a message that was not confirmed in time."""
-        if self._outbox.blocked is not None:
-            why = (
-                f"the broker takes no messages now ({self._outbox.blocked}); free its memory or "
-                "disk"
-            )
-        elif not self._connected:
-            why = "the connection was lost and did not come back"
-        else:
-            why = "no confirm came"
-        sent = "it was sent, so the broker may have it" if outgoing.sent else "it was not sent"
-        return PublishTimeout(
-            outgoing.message_id, outgoing.routing_key, f"{why} within {seconds:g} s; {sent}"
-        )
-
-    def connected(self, connection: Wire) -> None:
-        """Pass the open connection to the outbox."""
-        self._connected = True
-        self.frame_max = connection.frame_max
-        self._outbox.connected(connection)
-        self._begun()
-
-    def disconnected(self, error: RedriveError) -> None:
-        """Pass the loss of the connection to the outbox; the link reconnects."""
-        self._connected = False
-        self._outbox.disconnected(error)
-
-    def gave_up(self, error: RedriveError) -> None:
-        """Record why there is no connection."""
-        self.failure = error
-        self._begun()
-
-    def ended(self) -> None:
-        """Fail all unconfirmed messages after the link has ended; the next publish starts a new
-        session."""
-        if self.failure is None:
-            self.failure = ConfigurationError(
-                "the publisher was closed before the message was confirmed", "Close it later."
-            )
-        self._outbox.fail_all(self.failure)
-
-
 def _check_in_time() -> None:
     """Raise HandlerTimeout if a handler publishes after its timeout."""
-    message = current_message()
-    limit = None if message is None else message._time_limit_passed
+    handling = current_handling()
+    limit = None if handling is None else handling.message._time_limit_passed
     if limit is not None:
         raise HandlerTimeout(
             limit, "what it publishes now is refused, since its attempt has failed"

@@ -16,7 +16,7 @@ _REMEDY = (
     f"openjdk-{OLDEST}-jre-headless), or set JAVA_HOME to one."
 )
 _VERSION = re.compile(r'version "(?:1\.)?(?P<major>\d+)')
-_PATIENCE = 60.0
+_START_TIMEOUT = 60.0
 
 
 def check_java() -> None:
@@ -24,7 +24,11 @@ def check_java() -> None:
     program = _program()
     try:
         done = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False
+            [program, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_START_TIMEOUT,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigurationError(

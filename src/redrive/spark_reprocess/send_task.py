@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from redrive.errors import BrokerUnavailable, ConfigurationError, PublishRefused, RedriveError
 from redrive.failures.direction import Direction
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.in_flight import ThreadInFlight
 from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.transfer.confirmed_publisher import Sending
 from redrive.pubsub.transfer.rate import RateLimit

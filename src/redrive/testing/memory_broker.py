@@ -39,7 +39,7 @@ class Clock:
 
 _MEASURED = {"3.10": "3.10.8", "4.0": "4.0.5", "4.3": "4.3.6"}
 """The versions whose behaviour is modelled."""
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
 class _BrokerModel:
@@ -139,7 +139,7 @@ class MemoryBroker:
         """The broker's current time in UTC."""
         return datetime.fromtimestamp(self._clock.now(), UTC)
 
-    def turn(self, by: Duration, *, timeout: float = _PATIENCE) -> None:
+    def turn(self, by: Duration, *, timeout: float = _TIMEOUT) -> None:
         """Let this much time pass. Everything that becomes due happens in order, and each time the
         handlers run until they are idle.
 
@@ -155,11 +155,11 @@ class MemoryBroker:
         _refuse_in_a_loop("turn")
         self._turn(by, timeout)
 
-    async def turn_async(self, by: Duration, *, timeout: float = _PATIENCE) -> None:
+    async def turn_async(self, by: Duration, *, timeout: float = _TIMEOUT) -> None:
         """Do the same as `turn`, for handlers on this event loop."""
         await asyncio.to_thread(self._turn, by, timeout)
 
-    def until_idle(self, *, timeout: float = _PATIENCE) -> None:
+    def until_idle(self, *, timeout: float = _TIMEOUT) -> None:
         """Wait until no consumer has an unsettled message.
 
         Raises:
@@ -170,12 +170,12 @@ class MemoryBroker:
         _refuse_in_a_loop("until_idle")
         self._wait_until_idle(timeout)
 
-    async def until_idle_async(self, *, timeout: float = _PATIENCE) -> None:
+    async def until_idle_async(self, *, timeout: float = _TIMEOUT) -> None:
         """Do the same as `until_idle`, for handlers on this event loop."""
         await asyncio.to_thread(self._wait_until_idle, timeout)
 
     def until_consumed(
-        self, queue: str, *, virtual_host: str = "/", timeout: float = _PATIENCE
+        self, queue: str, *, virtual_host: str = "/", timeout: float = _TIMEOUT
     ) -> None:
         """Wait until a queue has a consumer, that is, until a started subscriber is ready. On an
         event loop, `async with subscriber` does the same.

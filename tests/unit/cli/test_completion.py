@@ -50,7 +50,7 @@ def test_what_is_no_address_is_no_error() -> None:
 
 
 def test_an_answer_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "_PATIENCE", 0.01)
+    monkeypatch.setattr(completion, "_TIME_LIMIT", 0.01)
     never = threading.Event()
 
     def ask() -> completion.Offers:
@@ -62,7 +62,7 @@ def test_an_answer_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.Mon
 
 
 def test_what_was_found_in_time_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "_PATIENCE", 1.0)
+    monkeypatch.setattr(completion, "_TIME_LIMIT", 1.0)
     never = threading.Event()
 
     def ask() -> Iterator[tuple[str, str]]:

@@ -8,9 +8,8 @@ import pytest
 
 from redrive.errors import BrokerUnavailable
 from redrive.pubsub.aio.publisher import TaskInFlight
-from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
-from redrive.pubsub.in_flight import BulkTicket, InFlight
+from redrive.pubsub.in_flight import BulkTicket, InFlight, ThreadInFlight
 from redrive.pubsub.reports import PublishReport
 
 LONG = 60.0

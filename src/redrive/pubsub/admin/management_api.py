@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _Error = TypeVar("_Error", bound=Exception)
 
 _TIMEOUT = timedelta(seconds=10)
+QUICK_TIMEOUT = timedelta(seconds=3)
+"""For callers that can do without the answer: a screen then says what it does not know, and a
+scrape of metrics, which ends after ten seconds by default, is still answered."""
 _PORTS = {False: 15672, True: 15671}
 
 _RATED = (

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_api import QUICK_TIMEOUT, ManagementAPI
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.subscriber_base import SubscriberBase
 from redrive.pubsub.url import policy_of
@@ -55,8 +55,6 @@ def worker_policies(
 
 logger = logging.getLogger("redrive")
 
-_PATIENCE = timedelta(seconds=3)
-"""A scrape waits for this, and gives up after ten seconds by default."""
 _AGE = 5.0
 """How many seconds numbers are cached. The broker's own numbers are as old as that."""
 
@@ -211,7 +209,9 @@ class _Counts:
         queue = subscriber.subscription.queue
         found: list[tuple[QueueRole, QueueCount]] = []
         try:
-            with ManagementAPI.of(subscriber.access, self._management_url, _PATIENCE) as management:
+            with ManagementAPI.of(
+                subscriber.access, self._management_url, QUICK_TIMEOUT
+            ) as management:
                 for role in of_subscription(queue):
                     with contextlib.suppress(ConfigurationError):  # the queue does not exist
                         found.append((role, management.count(role.queue)))

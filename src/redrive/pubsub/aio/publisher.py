@@ -11,7 +11,7 @@ from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, 
 from redrive.pubsub.aio.connection import Connector, publishing_connection
 from redrive.pubsub.aio.declarer import declare_exchanges_on_thread, declare_ladder
 from redrive.pubsub.aio.threads import running_loop
-from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.confirms import Outgoing, PublisherSession
 from redrive.pubsub.envelope import NO_EXTRAS, Extras
 from redrive.pubsub.in_flight import BulkTicket, InFlight
 from redrive.pubsub.publisher_base import (
@@ -19,7 +19,6 @@ from redrive.pubsub.publisher_base import (
     PreparedPublish,
     Publishable,
     PublisherBase,
-    PublisherSession,
 )
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.reports import FailedPublish, PublishReport

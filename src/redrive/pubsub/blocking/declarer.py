@@ -23,6 +23,7 @@ from redrive.errors import (
 from redrive.pubsub import broker_errors
 from redrive.pubsub.blocking import client_errors
 from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.lifecycle import ANSWER_TIMEOUT
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.delay_route import LEVELS
 from redrive.topology.diff import Difference, Differs, Missing, Retired, sentence_of
@@ -33,8 +34,6 @@ from redrive.topology.names import ExchangeFamily
 logger = logging.getLogger("redrive")
 
 _IN_USE, _LOCKED = 406, 405
-_PATIENCE = 60.0
-"""Seconds that a broker has to answer about a queue or an exchange."""
 _TRIES = 5
 _BETWEEN_TRIES = 1.0
 """Seconds to wait before a declaration that failed in the broker is retried."""
@@ -244,7 +243,7 @@ class Declarer:
         rabbit_quorum_queue:stat/2; measured on 3.10.8, 4.0.5 and 4.3.6 with a leader that was held
         up.
         """
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + ANSWER_TIMEOUT
         while True:
             began = time.monotonic()
             ok = self._found(
@@ -305,10 +304,10 @@ class Declarer:
         wire = self._connection._impl
         silence = BrokerUnavailable(
             self._address,
-            f"it did not answer about {sentence_of(what)} for {_PATIENCE:g} s",
+            f"it did not answer about {sentence_of(what)} for {ANSWER_TIMEOUT:g} s",
             "Check that all nodes of the cluster are running; a classic queue is on only one.",
         )
-        timer = wire.ioloop.call_later(_PATIENCE, lambda: wire._terminate_stream(silence))
+        timer = wire.ioloop.call_later(ANSWER_TIMEOUT, lambda: wire._terminate_stream(silence))
         try:
             yield
         finally:

@@ -39,7 +39,7 @@ _FIRST = 0.1
 """Seconds until the first outcome is reported: a failing canary has to stop its job at once."""
 _EVERY = 0.5
 _MOST_JOBS = 1000
-_PATIENCE = 2.0
+_LAST_EVENT_TIMEOUT = 2.0
 """Seconds that the end of a subscriber waits for the last event."""
 
 
@@ -86,7 +86,7 @@ class OutcomeReporter:
             return
 
         def wait() -> None:
-            telling.join(_PATIENCE)
+            telling.join(_LAST_EVENT_TIMEOUT)
             then()
 
         threading.Thread(target=wait, name=f"redrive-outcomes-{self._queue}-end").start()

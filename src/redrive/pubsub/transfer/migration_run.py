@@ -16,8 +16,9 @@ from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, 
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import Declarer, declaring
-from redrive.pubsub.blocking.tickets import ThreadInFlight
 from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.in_flight import ThreadInFlight
+from redrive.pubsub.lifecycle import ANSWER_TIMEOUT
 from redrive.pubsub.transfer.queue_reader import Held, QueueReader
 from redrive.topology.headers import Delivery
 from redrive.topology.migration import Step, identity_of, moved, next_step, transit_queue
@@ -33,7 +34,6 @@ _STATISTICS_ARE_LATE = 12.0
 Source: a queue reports every 5 s, and reports are collected every 5 s
 (collect_statistics_interval); measured on 3.10.8: up to 10.0 s.
 """
-_PATIENCE = 60.0
 _MOST_RACES = 5
 _MOST_IN_FLIGHT = 1000
 """Maximum number of sent but unconfirmed messages."""
@@ -271,7 +271,7 @@ class Migration:
         with QueueReader(
             self._connector, queue, prefetch=None, most=count, comes_back=False
         ) as holder:
-            return self._identities_of(holder, queue, count, time.monotonic() + _PATIENCE)
+            return self._identities_of(holder, queue, count, time.monotonic() + ANSWER_TIMEOUT)
 
     def _identities_of(
         self, holder: QueueReader, queue: str, most: int | None, deadline: float
@@ -282,7 +282,7 @@ class Migration:
         taken_in_all = 0
         while most is None or taken_in_all < most:
             taken = holder.next(
-                _PATIENCE, empty=lambda: False, stop=lambda: time.monotonic() > deadline
+                ANSWER_TIMEOUT, empty=lambda: False, stop=lambda: time.monotonic() > deadline
             )
             if taken is None:
                 break
@@ -352,7 +352,7 @@ class Migration:
                 return depth is None or not depth.messages
 
             while (
-                taken := taking.next(_PATIENCE, empty=is_empty, stop=moving.has_failed)
+                taken := taking.next(ANSWER_TIMEOUT, empty=is_empty, stop=moving.has_failed)
             ) is not None:
                 delivery = self._delivery(taken, source)
                 identity = identity_of(delivery)
@@ -434,7 +434,7 @@ class _Moving:
             raise self._failure
 
     def _wait_until_below(self, count: int) -> None:
-        if not self._in_flight.wait_until_below(count, _PATIENCE):
+        if not self._in_flight.wait_until_below(count, ANSWER_TIMEOUT):
             raise BrokerUnavailable(
                 self._source,
                 f"{self._in_flight.count} moved messages were not confirmed in time",
@@ -443,7 +443,7 @@ class _Moving:
 
 
 def _wait_until_consuming(taking: QueueReader, connector: Connector) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + ANSWER_TIMEOUT
     while not taking.consuming:
         if time.monotonic() > deadline:
             raise BrokerUnavailable(

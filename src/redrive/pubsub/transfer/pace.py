@@ -105,18 +105,3 @@ class DepthProbe:
         error."""
         self._declarer = None
         self._open.__exit__(type(error), error, error.__traceback__)
-
-
-def check_pace(most: int | None, *, via: bool) -> None:
-    """Check that sending can be limited by queue depth."""
-    if most is not None and most < 1:
-        raise ConfigurationError(
-            f"no message can be sent while a queue has fewer than {most:,}",
-            "Give 1 or more to `pace_by_depth`.",
-        )
-    if most is not None and via:
-        raise ConfigurationError(
-            "messages that go by their first exchange can't be paced by a queue's depth: the "
-            "queues that get them are not known",
-            "Leave out `via` or `pace_by_depth`; a rate can be given with both.",
-        )

@@ -26,7 +26,7 @@ from redrive.topology.headers import Delivery
 T = TypeVar("T")
 Leave = Callable[[Callable[[list[Consumer]], None]], None]
 
-PATIENCE = 60.0
+_END_TIMEOUT = 60.0
 """Seconds that a broker may take to end a consumer or a channel: thousands of acks may precede
 that, and each costs it a search."""
 _BACK_WITHIN = 5.0
@@ -42,7 +42,7 @@ def return_in_order(
     leave: Leave,
     ended: threading.Event,
     on_returned: Callable[[int], None] = lambda _: None,
-    patience: float = PATIENCE,
+    patience: float = _END_TIMEOUT,
 ) -> bool:
     """End consumers, oldest first, waiting each time until the messages that it held are back.
 
@@ -387,7 +387,7 @@ class QueueReader:
             self._ended,
             told,
             # A broker that blocks this connection does not read its requests.
-            PATIENCE if self.blocked is None else _CLOSING_TIME,
+            _END_TIMEOUT if self.blocked is None else _CLOSING_TIME,
         )
         self._link.close()
         if not self._ended.wait(_CLOSING_TIME):
@@ -399,7 +399,7 @@ class QueueReader:
     def _wait_for_copies(self) -> None:
         """Wait until copies of messages that can't be returned are confirmed: the originals would
         be deleted."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + _END_TIMEOUT
         while (
             self._last_life is not None
             and self._last_life.open

@@ -2,8 +2,8 @@ from collections import Counter
 
 import pytest
 
-from redrive import BrokerUnavailable, ConfigurationError
-from redrive.pubsub.transfer.pace import Pace, check_pace
+from redrive import BrokerUnavailable
+from redrive.pubsub.transfer.pace import Pace
 
 
 class Broker:
@@ -104,14 +104,3 @@ def test_a_broker_that_is_back_is_given_the_whole_time_again() -> None:
         broker.now += 20
     broker.is_there = True
     assert sent(pace, "orders") == 10
-
-
-@pytest.mark.parametrize(("most", "via"), [(0, False), (-1, False), (5, True)])
-def test_a_pace_that_can_not_be_kept_is_refused(most: int, via: bool) -> None:
-    with pytest.raises(ConfigurationError):
-        check_pace(most, via=via)
-
-
-def test_no_pace_goes_with_every_way() -> None:
-    check_pace(None, via=True)
-    check_pace(1, via=False)

@@ -3,8 +3,7 @@
 import pytest
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.pubsub.confirms import Outgoing
-from redrive.pubsub.publisher_base import PublisherSession
+from redrive.pubsub.confirms import Outgoing, PublisherSession
 from unit.pubsub.fake_wire import LOST, FakeWire
 
 
