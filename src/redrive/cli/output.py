@@ -401,7 +401,7 @@ def _console(stream: TextIO) -> "Console":
 
 
 def _needs_rich(stream: IO[str]) -> bool:
-    """Return whether output to a stream has styles or a limited width. Importing rich takes long."""
+    """Return whether output to a stream has styles or a limited width; importing rich is slow."""
     return _is_bounded(stream) or not os.environ.keys().isdisjoint(
         ("FORCE_COLOR", "TTY_COMPATIBLE")
     )

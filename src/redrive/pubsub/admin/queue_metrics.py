@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.errors import ConfigurationError, RedriveError
@@ -24,8 +23,7 @@ from redrive.topology.queue_role import QueueRole, of_subscription
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
-
-_ANSWER_WITHIN = timedelta(seconds=3)
+logger = logging.getLogger("redrive")
 
 
 def worker_policies(
@@ -38,7 +36,7 @@ def worker_policies(
     see connections.
     """
     try:
-        with ManagementAPI.of(destination, management_url, _ANSWER_WITHIN) as management:
+        with ManagementAPI.of(destination, management_url, QUICK_TIMEOUT) as management:
             connections = management.listed("vhosts/{vhost}/connections?columns=client_properties")
     except RedriveError:
         return None
@@ -52,8 +50,6 @@ def worker_policies(
         for queue in queues
     }
 
-
-logger = logging.getLogger("redrive")
 
 _AGE = 5.0
 """How many seconds numbers are cached. The broker's own numbers are as old as that."""
