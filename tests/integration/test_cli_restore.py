@@ -1,4 +1,4 @@
-"""`redrive failed restore` says which messages are in their failed queue already."""
+"""`redrive failed restore` skips messages that are in their failed queue already."""
 
 from pathlib import Path
 
@@ -32,21 +32,31 @@ def test_a_file_that_is_restored_once_is_restored_without_a_warning(
 
 
 @pytest.mark.parametrize("how", ["--dry-run", "--yes"])
-def test_what_is_there_already_is_said(rabbitmq_url: str, file: str, how: str) -> None:
+def test_what_is_there_already_is_skipped_whoever_has_said_yes(
+    rabbitmq_url: str, file: str, how: str
+) -> None:
     redrive("failed", "restore", file, "--yes", url=rabbitmq_url)
     done = redrive("failed", "restore", file, how, "--output", "json", url=rabbitmq_url)
-    assert done.json()["there_already"] == {QUEUE: 3}
-    assert (
-        "3 messages of this file are in ucenter@user@failed already and would be duplicated."
-        in done.err
-    )
+    assert (done.code, done.json()["there_already"], done.json()["restored"]) == (0, {QUEUE: 3}, {})
+    assert "3 messages of this file are in ucenter@user@failed already and are skipped" in done.err
+    assert depth_of(rabbitmq_url, QUEUE)["failed"] == 3
 
 
-def test_who_is_asked_is_told_before(rabbitmq_url: str, file: str) -> None:
+def test_a_restore_that_was_broken_off_goes_on_with_what_is_missing(
+    rabbitmq_url: str, file: str
+) -> None:
+    some = ("--where", "body = 2")
+    redrive("failed", "restore", file, *some, "--yes", url=rabbitmq_url)
+    done = redrive("failed", "restore", file, "--yes", "--output", "json", url=rabbitmq_url)
+    assert (done.json()["there_already"], done.json()["restored"]) == ({QUEUE: 1}, {QUEUE: 2})
+    assert depth_of(rabbitmq_url, QUEUE)["failed"] == 3
+
+
+def test_who_asks_for_duplicates_is_told_before(rabbitmq_url: str, file: str) -> None:
     redrive("failed", "restore", file, "--yes", url=rabbitmq_url)
-    with Terminal("failed", "restore", file, url=rabbitmq_url) as terminal:
+    with Terminal("failed", "restore", file, "--duplicates", url=rabbitmq_url) as terminal:
         terminal.wait_for("[y/N]")
-        assert "and duplicate some" in terminal.words
+        assert "some of them twice" in terminal.words
         terminal.type("n\n")
         assert terminal.end() == 1
     assert depth_of(rabbitmq_url, QUEUE)["failed"] == 3
@@ -67,9 +77,16 @@ def test_what_could_not_travel_as_it_was_is_found_again(rabbitmq_url: str, tmp_p
         QUEUE, "", QUEUE, Properties(headers=headers, expiration="60000", user_id="somebody"), b"{}"
     )
     Snapshot(path).write([FailedMessage(delivery)])
-    for already in (0, 1, 2):
+    for already in (0, 1, 1):
         done = redrive(
-            "failed", "restore", str(path), "--yes", "--output", "json", url=rabbitmq_url
+            "failed",
+            "restore",
+            str(path),
+            "--duplicates",
+            "--yes",
+            "--output",
+            "json",
+            url=rabbitmq_url,
         )
         assert done.json()["there_already"] == {QUEUE: already}
 

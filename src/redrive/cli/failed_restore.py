@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +16,15 @@ from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.filter import OpenFilter
 from redrive.failures.job_record import JobRecord
-from redrive.failures.restore_target import RestoreTarget, place_of, restored, there_already
+from redrive.failures.restore_target import (
+    RestoreTarget,
+    digests_in,
+    missing_from,
+    place_of,
+    restored,
+)
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
-from redrive.topology.names import ExchangeFamily
 
 
 @options.expanded
@@ -35,6 +40,13 @@ def restore(
     where: message_options.Where = None,
     reason: job_options.Reason = "",
     journal: job_options.JournalFile = None,
+    duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--duplicates",
+            help="Also restore messages that are in their queue already, which duplicates them.",
+        ),
+    ] = False,
     dry_run: options.DryRun = False,
     yes: options.Yes = False,
     *,
@@ -43,9 +55,8 @@ def restore(
 ) -> None:
     """Restore failed messages from a file.
 
-    Each message goes back into the failed queue that it came from. The command prints how many
-    there are and how many of them are in the queue already, and asks. The file stays: restoring it
-    twice duplicates its messages.
+    Each message goes back into the failed queue that it came from, unless it is there already. The
+    command prints how many there are, and asks. The file stays.
 
     \b
     Example:
@@ -54,39 +65,44 @@ def restore(
     printer = Printer(output)
     kept = Snapshot(file)
     with OpenFilter(message_options.filter_of(where, None)) as open_filter:
-        queues, _ = asked(
+        in_file, _ = asked(
             printer,
             kept,
             str(file),
             lambda look: Counter(map(place_of, look.matching(open_filter))),
         )
-        what = ", ".join(f"{count:,} into {place.queue}" for place, count in sorted(queues.items()))
         there = {
-            place: _there_already(
-                printer,
-                _failed_queue_at(place, broker),
-                (one for one in open_filter.of(kept.browse()) if place_of(one) == place),
-                broker.family,
-                dry_run=dry_run,
-            )
-            for place in sorted(queues)
+            place: _digests_in(printer, _failed_queue_at(place, broker), dry_run=dry_run)
+            for place in sorted(in_file)
         }
+
+        def messages(place: RestoreTarget, *, twice: bool) -> Iterator[FailedMessage]:
+            of_place = (one for one in open_filter.of(kept.browse()) if place_of(one) == place)
+            found = there[place]
+            return of_place if twice or not found else missing_from(found, of_place, broker.family)
+
+        already: dict[RestoreTarget, int | None] = {}
+        planned: dict[RestoreTarget, int] = {}
+        for place, found in there.items():
+            new = sum(1 for _ in messages(place, twice=False))
+            already[place] = None if found is None else in_file[place] - new
+            planned[place] = in_file[place] if duplicates else new
+            _tell(printer, place, already[place], twice=duplicates)
         sent: dict[RestoreTarget, int] = {}
-        for place, count in there.items():
-            if count:
-                printer.note(
-                    f"{count_of(count, 'message')} of this file {_are(count)} in "
-                    f"{place.queue} already and would be duplicated."
-                )
-        if queues and not dry_run:
+        if any(planned.values()) and not dry_run:
+            what = ", ".join(
+                f"{count:,} into {place.queue}" for place, count in planned.items() if count
+            )
+            twice = duplicates and any(already.values())
             if not printer.confirm(
-                f"Restore {what}{' and duplicate some' if any(there.values()) else ''}?",
-                yes=yes,
+                f"Restore {what}{', some of them twice' if twice else ''}?", yes=yes
             ):
                 printer.note("Nothing was restored.")
                 raise typer.Exit(1)
             with job_options.opened_journal(printer, journal, broker.url) as opened:
-                for place, count in sorted(queues.items()):
+                for place, count in planned.items():
+                    if not count:
+                        continue
                     job = JobRecord(
                         str(uuid.uuid4()),
                         "restore",
@@ -97,30 +113,30 @@ def restore(
                         file=str(file),
                         literal=place.is_literal,
                     )
-                    chosen = open_filter.of(kept.browse())
-                    mine = (message for message in chosen if place_of(message) == place)
                     with printer.progress(f"restoring into {place.queue}", count) as done:
-                        deliveries = (message.delivery for message in _counted(mine, done))
+                        chosen = _counted(messages(place, twice=duplicates), done)
+                        deliveries = (message.delivery for message in chosen)
                         sent[place] = restored(
                             opened, job, _failed_queue_at(place, broker), deliveries
                         )
     printer.result(
         {
             "file": str(file),
-            "messages": queues.total(),
-            "there_already": {place.name: count for place, count in there.items()},
+            "messages": in_file.total(),
+            "there_already": {place.name: count for place, count in already.items()},
             "restored": {place.name: count for place, count in sent.items()},
         }
     )
-    if not queues:
+    if not in_file:
         printer.say(f"No message in {file} matches.")
-    for place, count in sorted(queues.items()):
-        printer.say(
-            f"{count_of(count, 'message')} would be restored into {place.queue}."
-            if dry_run
-            else f"{sent[place]:,} of {count_of(count, 'message')} restored into {place.queue}."
-        )
-    if not dry_run and sum(sent.values()) < queues.total():
+    for place, count in planned.items():
+        if dry_run:
+            printer.say(f"{count_of(count, 'message')} would be restored into {place.queue}.")
+        elif count:
+            printer.say(
+                f"{sent[place]:,} of {count_of(count, 'message')} restored into {place.queue}."
+            )
+    if not dry_run and sum(sent.values()) < sum(planned.values()):
         raise typer.Exit(1)
 
 
@@ -134,18 +150,10 @@ def _failed_queue_at(place: RestoreTarget, broker: options.FamilyOptions) -> Fai
     )
 
 
-def _there_already(
-    printer: Printer,
-    failed: FailedQueue,
-    messages: Iterable[FailedMessage],
-    exchanges: ExchangeFamily,
-    *,
-    dry_run: bool,
-) -> int | None:
-    """Count the messages of a failed queue that a file also has, unchanged or as they were restored
-    earlier; None if the queue can't be read."""
+def _digests_in(printer: Printer, failed: FailedQueue, *, dry_run: bool) -> Counter[bytes] | None:
+    """Count the messages of a failed queue by their digests; None if it can't be read."""
     try:
-        return there_already(failed, messages, exchanges)
+        return digests_in(failed)
     except RedriveError as error:
         if not dry_run:
             raise
@@ -155,8 +163,19 @@ def _there_already(
         return None
 
 
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+def _tell(printer: Printer, place: RestoreTarget, already: int | None, *, twice: bool) -> None:
+    """Say how many messages are in their queue already, and what becomes of them."""
+    if already:
+        verb = "is" if already == 1 else "are"
+        them = "it" if already == 1 else "them"
+        printer.note(
+            f"{count_of(already, 'message')} of this file {verb} in {place.queue} already"
+            + (
+                f": --duplicates restores {them} once more."
+                if twice
+                else f" and {verb} skipped; --duplicates restores {them} once more."
+            )
+        )
 
 
 def _counted(

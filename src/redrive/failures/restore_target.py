@@ -1,5 +1,6 @@
-"""Restore messages of a file: find their queues, count what is there already, and record it."""
+"""Restore messages of a file: find their queues, skip what is there already, and record it."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -34,19 +35,26 @@ def place_of(message: FailedMessage) -> RestoreTarget:
     return RestoreTarget(message.queue, False) if place is None else RestoreTarget(place, True)
 
 
-def there_already(
-    failed: FailedQueue, messages: Iterable[FailedMessage], exchanges: ExchangeFamily
-) -> int:
-    """Scan a failed queue, and count messages that a file has too, in their original or restored
-    form."""
+def digests_in(failed: FailedQueue) -> Counter[bytes]:
+    """Scan a failed queue, and count its messages by their digests."""
     if not failed.depth():
-        return 0
-    digests = {
-        bytes.fromhex(digest)
-        for message in messages
-        for digest in (message.digest, _digest_restored(message, exchanges))
-    }
-    return sum(bytes.fromhex(message.digest) in digests for message in failed.browse())
+        return Counter()
+    return Counter(bytes.fromhex(message.digest) for message in failed.browse())
+
+
+def missing_from(
+    there: Counter[bytes], messages: Iterable[FailedMessage], exchanges: ExchangeFamily
+) -> Iterator[FailedMessage]:
+    """Yield the messages of a file that a failed queue does not have, neither in their original nor
+    in their restored form."""
+    left = there.copy()
+    for message in messages:
+        forms = (message.digest, _digest_restored(message, exchanges)) if left else ()
+        found = next((digest for form in forms if left[digest := bytes.fromhex(form)]), None)
+        if found is None:
+            yield message
+        else:
+            left[found] -= 1
 
 
 def restored(

@@ -11,7 +11,13 @@ from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.job_record import JobRecord
 from redrive.failures.message_source import answer_of
-from redrive.failures.restore_target import RestoreTarget, place_of, restored, there_already
+from redrive.failures.restore_target import (
+    RestoreTarget,
+    digests_in,
+    missing_from,
+    place_of,
+    restored,
+)
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
 from redrive.pubsub.url import BrokerURL
@@ -86,8 +92,8 @@ def copy(context: ConsoleContext, request: PageRequest) -> Response:
 
 
 def restore(context: ConsoleContext, request: PageRequest) -> Response:
-    """Restore the messages of a copy to their queues, as jobs of the journal. If some are there
-    already, none is restored unless the request allows duplicates."""
+    """Restore the messages of a copy to their queues, as jobs of the journal, without those that
+    are there already unless the request asks for duplicates."""
     _check_permit(context)
     name, reason = request.text("name"), request.reason
     kept = context.store.snapshot(name)
@@ -97,15 +103,16 @@ def restore(context: ConsoleContext, request: PageRequest) -> Response:
 
     def act(work: StoreWork) -> str:
         places = Counter(map(place_of, kept.browse()))
-        for place in () if may_duplicate else sorted(places):
-            _check_not_there(context, kept, place)
-        count = sum(
-            _restored(context, kept, place, places[place], reason, work) for place in sorted(places)
-        )
-        return (
-            f"{count:,} of 1 message of {name} restored."
-            if places.total() == 1
-            else f"{count:,} of {places.total():,} messages of {name} restored."
+        done = skipped = 0
+        for place in sorted(places):
+            failed = context.looks.queue(QueuePlace(*place))
+            there = Counter() if may_duplicate else digests_in(failed)
+            new = sum(1 for _ in missing_from(there, _mine(kept, place), context.settings.family))
+            skipped += places[place] - new
+            if new:
+                done += _restored(context, kept, place, there, new, reason, work)
+        return f"{done:,} of {places.total():,} messages of {name} restored." + (
+            f" {skipped:,} are in their queue already." if skipped else ""
         )
 
     context.store.do(f"restoring {name}", act)
@@ -157,25 +164,11 @@ def _mine(kept: Snapshot, place: RestoreTarget) -> Iterator[FailedMessage]:
     return (message for message in kept.browse() if place_of(message) == place)
 
 
-def _check_not_there(context: ConsoleContext, kept: Snapshot, place: RestoreTarget) -> None:
-    failed = context.looks.queue(QueuePlace(*place))
-    count = there_already(failed, _mine(kept, place), context.settings.family)
-    if count:
-        raise ConfigurationError(
-            (
-                f"1 message of this file is in {place.queue!r} already and would be duplicated"
-                if count == 1
-                else f"{count:,} messages of this file are in {place.queue!r} already and "
-                "would be duplicated"
-            ),
-            "Nothing was restored. To restore anyway, allow duplicates.",
-        )
-
-
 def _restored(
     context: ConsoleContext,
     kept: Snapshot,
     place: RestoreTarget,
+    there: Counter[bytes],
     count: int,
     reason: str,
     work: StoreWork,
@@ -192,7 +185,7 @@ def _restored(
     )
 
     def counted() -> Iterator[FailedMessage]:
-        for message in _mine(kept, place):
+        for message in missing_from(there, _mine(kept, place), context.settings.family):
             yield message
             work.done += 1
 
