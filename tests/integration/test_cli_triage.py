@@ -455,6 +455,22 @@ def test_bodies_are_edited_in_the_editor(incident: str) -> None:
     assert [body for _, body in drain(incident, QUEUE)] == [b'{"n":1,"country":"CH"}']
 
 
+def test_the_oldest_few_are_discarded(incident: str, tmp_path: Path) -> None:
+    oldest = [message.failure_id for message in FailedQueue(incident, QUEUE).browse()][2:]
+    done = failed(
+        "discard",
+        QUEUE,
+        "-o",
+        str(tmp_path / "gone.parquet"),
+        "--limit",
+        "2",
+        "--yes",
+        url=incident,
+    )
+    assert (done.json()["written"], done.json()["deleted"]) == (2, 2)
+    assert [message.failure_id for message in FailedQueue(incident, QUEUE).browse()] == oldest
+
+
 def test_what_is_discarded_is_in_a_file_first_and_comes_back(incident: str, tmp_path: Path) -> None:
     file = str(tmp_path / "gone.parquet")
     before = {

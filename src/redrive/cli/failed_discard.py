@@ -1,10 +1,11 @@
 """`redrive failed discard` and `expire`: move failed messages to a file."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -16,11 +17,13 @@ from redrive.cli.look_output import asked, check_read, chosen_by_id, held_by_oth
 from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.failures.discard_job import Chosen
 from redrive.failures.expiry import failed_before, moment_before
+from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.local_journal import LocalJournal
+from redrive.failures.look import Look
 from redrive.failures.shared_ids import SharedIds
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
@@ -40,6 +43,16 @@ def discard(
             "--id",
             metavar="ID",
             help="Only the message with this id. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=1,
+            help="How many messages at most, oldest first. Default: all.",
             show_default=False,
         ),
     ] = None,
@@ -71,12 +84,12 @@ def discard(
         "discard",
         source_of(failed).name,
         BrokerURL.parse(broker.url).address,
-        {"selection": filter_.as_json()},
+        {"selection": filter_.as_json(), "limit": limit},
         reason=reason,
         literal=source_of(failed).main is None,
     )
     shared = partial(job_options.opened_journal, printer, journal, broker.url)
-    _move_out(printer, failed, job, filter_, file, shared, dry_run=dry_run, yes=yes)
+    _move_out(printer, failed, job, filter_, file, shared, limit, dry_run=dry_run, yes=yes)
 
 
 @options.expanded
@@ -135,6 +148,7 @@ def _move_out(
     filter_: Filter,
     file: Path,
     journal: Callable[[], LocalJournal],
+    limit: int | None = None,
     *,
     dry_run: bool,
     yes: bool,
@@ -142,12 +156,16 @@ def _move_out(
     """Write the chosen messages to a file and, once it is on disk, delete exactly those."""
     kept, source = Snapshot(file), source_of(failed).queue
     with OpenFilter(filter_) as open_filter:
+
+        def chosen_of(look: Look) -> Iterator[FailedMessage]:
+            return islice(look.matching(open_filter), limit)
+
         shared_ids = SharedIds()
         count, look = asked(
             printer,
             failed,
             source,
-            lambda look: sum(1 for _ in shared_ids.noted(look.matching(open_filter))),
+            lambda look: sum(1 for _ in shared_ids.noted(chosen_of(look))),
         )
         check_read(source, look.looked_at, look.missing, count)
         message_options.check_groups(filter_.groups, count, source)
@@ -173,7 +191,7 @@ def _move_out(
                         printer,
                         failed,
                         source,
-                        lambda look: kept.write(chosen.noted(look.matching(open_filter))),
+                        lambda look: kept.write(chosen.noted(chosen_of(look))),
                     )
                     check_read(source, look.looked_at, look.missing)
                     with printer.progress("deleting", written) as done:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli import guards, job_options, job_run, options, spark_command
+from redrive.cli import guards, job_options, job_run, jobs_show, options, spark_command
 from redrive.cli.look_output import check_read, showing, tell_missing
 from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import ConfigurationError
@@ -76,6 +76,7 @@ def resume(
         tell_missing(printer, name, plan.missing)
         check_read(name, plan.looked_at, plan.missing)
         left = f"{count_of(plan.count, 'message')} {'is' if plan.count == 1 else 'are'} left"
+        jobs_show.tell_facts(printer, jobs_show.order_of(record))
         printer.say(f"Job {job.id} has requeued {count_of(record.sent, 'message')}; {left}.")
         one_way = order.to or (None if order.via else source_of(failed).main)
         places = job_run.places_of(failed, one_way, plan)

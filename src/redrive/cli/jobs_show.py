@@ -1,5 +1,6 @@
 """`redrive jobs show`: shows one job, and what became of its messages."""
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from redrive.cli import job_options, job_run, messages, options, spark_command
@@ -65,7 +66,12 @@ def show(
 
 def tell(printer: Printer, job: JobRecord) -> None:
     """Print what the journal records about a job, including its whole order."""
-    for name, value in _facts(job):
+    tell_facts(printer, _facts(job))
+
+
+def tell_facts(printer: Printer, facts: Iterable[tuple[str, str]]) -> None:
+    """Print facts, one a line."""
+    for name, value in facts:
         printer.say(f"{name:<13} {value}")
 
 
@@ -152,7 +158,8 @@ def _list(found: object) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _facts(job: JobRecord) -> list[tuple[str, str]]:
+def order_of(job: JobRecord) -> list[tuple[str, str]]:
+    """Return what a job was told to do, and why."""
     # Only the order of a requeue on one machine is validated; any other may hold anything.
     found = job.order.get("selection")
     selection = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
@@ -160,6 +167,12 @@ def _facts(job: JobRecord) -> list[tuple[str, str]]:
     which += [f"group {group}" for group in _list(selection.get("groups"))]
     ids = _list(selection.get("digests")) or _list(selection.get("ids"))
     which += [count_of(len(ids), "id")] if ids else []
+    if job.kind == "discard" and _count_in(job.order, "limit"):
+        which.append(f"the oldest {_count_in(job.order, 'limit'):,}")
+    return [("why", job.reason or "–"), ("which", ", ".join(which) or "all"), *_manner(job)]
+
+
+def _facts(job: JobRecord) -> list[tuple[str, str]]:
     facts = [
         ("job", job.id),
         ("what", job.kind),
@@ -168,9 +181,7 @@ def _facts(job: JobRecord) -> list[tuple[str, str]]:
         ("who", f"{job.who} as {job.user}" if job.user else job.who),
         *([("asked for by", job.asked_by)] if job.asked_by else []),
         *([("approved by", job.approved_by)] if job.approved_by else []),
-        ("why", job.reason or "–"),
-        ("which", ", ".join(which) or "all"),
-        *_manner(job),
+        *order_of(job),
         *([("digest", job.digest)] if job.state is State.ASKED else []),
         ("begun at", messages.moment_of(job.begun_at)),
         ("changed at", messages.moment_of(job.changed_at)),

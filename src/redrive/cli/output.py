@@ -30,6 +30,9 @@ _PADDED = 60
 """Maximum width to which a cell is padded in a table for a pipe or a file; a longer cell moves the
 rest of its line to the right."""
 
+_LONGEST_CELL = 300
+"""Characters of a cell, and of a line that a terminal would cut, for a pipe or a file."""
+
 _GAP = "  "
 """Separator of two columns in such a table."""
 
@@ -106,7 +109,8 @@ class Printer:
         """Print lines for people, such as a body or a traceback; `cut` truncates each at the width
         of the terminal."""
         if not _needs_rich(self._stream):
-            _print(printable(text), self._stream)
+            lines = printable(text).split("\n")
+            _print("\n".join(map(_shortened, lines) if cut else lines), self._stream)
             return
         console = self._console()
         console.print(
@@ -400,6 +404,11 @@ def _console(stream: TextIO) -> "Console":
     )
 
 
+def _shortened(text: str) -> str:
+    """Return the beginning of a text that is longer than a reader of a pipe or a file needs."""
+    return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
+
+
 def _needs_rich(stream: IO[str]) -> bool:
     """Return whether output to a stream has styles or a limited width; importing rich is slow."""
     return _is_bounded(stream) or not os.environ.keys().isdisjoint(
@@ -420,7 +429,8 @@ def _lines_of(
 
     table = [[in_one_line(column.title) for column in columns]]
     table += [
-        [in_one_line(cell.text if isinstance(cell, Cell) else cell) for cell in row] for row in rows
+        [_shortened(in_one_line(cell.text if isinstance(cell, Cell) else cell)) for cell in row]
+        for row in rows
     ]
     widths = [
         min(_PADDED, max(cell_len(row[place]) for row in table)) for place in range(len(columns))
