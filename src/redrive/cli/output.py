@@ -30,7 +30,7 @@ _PADDED = 60
 """Maximum width to which a cell is padded in a table for a pipe or a file; a longer cell moves the
 rest of its line to the right."""
 
-_LONGEST_CELL = 300
+_LONGEST_CELL = 1000
 """Characters of a cell, and of a line that a terminal would cut, for a pipe or a file."""
 
 _GAP = "  "

@@ -71,9 +71,9 @@ def test_one_long_cell_of_a_table_in_a_pipe_makes_no_other_line_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head, rule, long, short = table_of(
-        [["1", "x" * 700, "3", "a"], ["2", "no plan", "3", "b"]], capsys, monkeypatch
+        [["1", "x" * 1200, "3", "a"], ["2", "no plan", "3", "b"]], capsys, monkeypatch
     )
-    assert long == f"1   {'x' * 299}…     3  a"
+    assert long == f"1   {'x' * 999}…     3  a"
     assert max(map(len, (head, rule, short))) <= 80
     assert rule == "─" * len(rule)
     assert not any(line.endswith(" ") for line in (head, long, short))
