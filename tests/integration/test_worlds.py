@@ -16,7 +16,7 @@ from redrive.testing import Broker
 from waiting import wait_until
 from worlds import World
 
-TENS = effort(3, nightly=30)
+TENS = effort(1, nightly=30)
 MOST_THAT_ASK = 2
 """Of ten worlds, those in which a queue has to be named though all that is there is of one."""
 
