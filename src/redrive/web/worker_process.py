@@ -30,6 +30,7 @@ from redrive.failures.operator_name import acting_for
 from redrive.failures.order import Order
 from redrive.failures.requeue_job import OutcomeCounts
 from redrive.failures.running_job import check_alone
+from redrive.pubsub.blocking.session import Session
 from redrive.pubsub.reports import RequeueProgress
 from redrive.redaction import KINDS_VARIABLE, redact_kinds_named
 from redrive.topology.names import ExchangeFamily
@@ -258,7 +259,8 @@ def main() -> None:
         worker = Worker(orders, told)
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, lambda *_: worker.ended.set())
-        worker.run()
+        with Session.opened():
+            worker.run()
     sys.stdout.flush()
     # The thread that reads tasks may be blocked, and would keep the process from exiting.
     os._exit(0)

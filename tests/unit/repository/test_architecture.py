@@ -223,7 +223,13 @@ TRIAGE_API = {
     },
     "requeue": {"Cancel", "Progress"},
     "requeue_job": {"OutcomeCounts"},
-    "restore_target": {"RestoreTarget", "place_of", "restored", "there_already"},
+    "restore_target": {
+        "RestoreTarget",
+        "digests_in",
+        "missing_from",
+        "place_of",
+        "restored",
+    },
     "running_job": {"check_alone", "in_words", "running_on"},
     "route": {"NO_WAY", "Route", "Verdict"},
     "shared_ids": {"SharedIds"},
@@ -255,7 +261,8 @@ def test_a_shell_of_triage_speaks_to_no_broker_itself() -> None:
         of_triage = ("failed", "jobs", "job_", "look")
         if part_of(module) == "cli" and not module.name.startswith(of_triage):
             return set()
-        names = imported(text_of(module))
+        # A session only has connections of others shared.
+        names = set(imported(text_of(module))) - {"redrive.pubsub.blocking.session"}
         return {name for name in names if "pubsub.blocking" in name or "pubsub.transfer" in name}
 
     assert faults_of(brokers_asked, "cli", "web") == {}

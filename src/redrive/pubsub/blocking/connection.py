@@ -15,6 +15,7 @@ from pika.adapters.select_connection import IOLoop
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub.blocking import client_errors
 from redrive.pubsub.blocking.pika_log import own_use
+from redrive.pubsub.blocking.session import Session, close
 from redrive.pubsub.blocking.wire import WireConnection
 from redrive.pubsub.lifecycle import (
     CLOSING_TIME,
@@ -80,12 +81,31 @@ class Connector(BrokerAccess):
                 # lost, or a channel is half open. Only the socket is dropped.
                 raise
             except (exceptions.AMQPConnectionError, OSError) as error:
-                _close(connection)
+                close(connection)
                 raise client_errors.of_connection(error, self.url) from error
             except BaseException:
-                _close(connection)
+                close(connection)
                 raise
-            _close(connection)
+            close(connection)
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[pika.BlockingConnection]:
+        """Provide a connection as `blocking` does; in a session, it may have been used before.
+
+        Use `blocking` to rely on the connection's end, or to check the user's current rights.
+        """
+        session = Session.current
+        if session is None:
+            with self.blocking() as connection:
+                yield connection
+            return
+        key = (self.url, self.credentials, self.ssl_context)
+        with own_use():
+            try:
+                with session.connection(key, self._first_that_answers) as connection:
+                    yield connection
+            except (exceptions.AMQPConnectionError, OSError) as error:
+                raise client_errors.of_connection(error, self.url) from error
 
     def _first_that_answers(self) -> pika.BlockingConnection:
         for remaining in reversed(range(len(self.url.endpoints))):
@@ -123,13 +143,6 @@ def _opened(parameters: pika.ConnectionParameters) -> pika.BlockingConnection:
         return connection
     connection._impl.ioloop.close()
     raise exceptions.AMQPConnectionError("the broker closed it as soon as it was open")
-
-
-def _close(connection: pika.BlockingConnection) -> None:
-    with contextlib.suppress(
-        pika.exceptions.AMQPError
-    ):  # already lost, which the failed call has reported
-        connection.close()
 
 
 class Link:

@@ -321,6 +321,11 @@ class Declarer:
         except exceptions.ChannelClosedByBroker as error:
             raise client_errors.of_channel(error, f"{verb} {sentence_of(what)}") from error
 
+    def close(self) -> None:
+        """Close the channel."""
+        if self._channel is not None and self._channel.is_open:
+            self._channel.close()
+
     def _open_channel(self) -> BlockingChannel:
         if self._channel is None or not self._channel.is_open:
             self._channel = self._connection.channel()
@@ -329,11 +334,13 @@ class Declarer:
 
 @contextlib.contextmanager
 def declaring(connector: Connector) -> Iterator[Declarer]:
-    """Provide a declarer on its own connection; pika's errors inside the block are converted to
+    """Provide a declarer on its own channel; pika's errors inside the block are converted to
     redrive's."""
-    with connector.blocking() as connection:
+    with connector.shared() as connection:
+        declarer = Declarer(connection, connector.url.address)
         try:
-            yield Declarer(connection, connector.url.address)
+            yield declarer
+            declarer.close()
         except exceptions.AMQPError as error:
             raise client_errors.of_connection(error, connector.url) from error
 
