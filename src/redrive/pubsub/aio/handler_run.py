@@ -107,7 +107,7 @@ class TaskEngine(Engine):
         self.known.set()
 
     async def _work(self, item: WorkItem) -> None:
-        if self.skip_if_stopping(item):
+        if self.skips(item):
             return
         limit = self._options.handler_timeout
         try:

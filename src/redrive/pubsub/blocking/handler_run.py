@@ -92,7 +92,7 @@ class ThreadEngine(Engine):
         self._outcomes.when_told(self.finished.set)
 
     def _work(self, item: WorkItem) -> None:
-        if self.skip_if_stopping(item):
+        if self.skips(item):
             return
         try:
             verdict = self._verdict(item)
