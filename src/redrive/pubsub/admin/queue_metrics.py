@@ -53,6 +53,19 @@ def worker_policies(
     }
 
 
+def worker_outages(
+    destination: BrokerAccess, management_url: str | None, queues: Collection[str]
+) -> dict[str, list[str]] | None:
+    """Return what is down according to each queue's workers; None if the management API does not
+    answer or lists no consumers."""
+    try:
+        with ManagementAPI.of(destination, management_url, _ANSWER_WITHIN) as management:
+            reports = management.reports()
+    except RedriveError:
+        return None
+    return {queue: sorted(reports[queue].down) if queue in reports else [] for queue in queues}
+
+
 logger = logging.getLogger("redrive")
 
 _PATIENCE = timedelta(seconds=3)
