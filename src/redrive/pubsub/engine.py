@@ -25,11 +25,12 @@ from redrive.errors import (
     Retry,
     Unroutable,
 )
-from redrive.pubsub import late_attempts, logs, telemetry
+from redrive.pubsub import late_attempts, logs, stops, telemetry
 from redrive.pubsub.body import beginning_of
 from redrive.pubsub.breaker import Breaker
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import MOST_PREFETCH, Consumer
+from redrive.pubsub.control_follower import ControlFollower, Controls
 from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.isolation import Isolation, of_this_process
@@ -48,6 +49,7 @@ from redrive.pubsub.work import (
     consumer_timeout,
 )
 from redrive.redaction import in_one_line, redact
+from redrive.topology.control import Control
 from redrive.topology.decision import (
     Ack,
     AckIt,
@@ -101,6 +103,7 @@ _HUNG_TOLD_WITHIN = 1.0
 """Seconds to wait before reporting the number of hanging handlers to the broker, since each report
 means consuming anew."""
 
+_PAUSED = "paused"
 _OVERDUE_CHECKS = 10
 _LONGEST_CHECK = 1.0
 
@@ -147,6 +150,11 @@ class Engine:
         self.is_stuck = False
         """Whether `late` has reached its limit, so that no more messages are taken."""
         self._hung_update_due = False
+        self._controls: Controls | None = None
+        self._owns_controls = False
+        self._follower: ControlFollower | None = None
+        self.paused: Control | None = None
+        """Who has paused it, and why; None if nobody has."""
         self._breaker = Breaker(subscription.queue, options.outages, options.concurrency)
         self._ever_consumed = False
         self._stop_requested = False
@@ -157,10 +165,20 @@ class Engine:
         self._declared = False
         self.failure: RedriveError | None = None
 
-    def use(self, link: Link, workers: Workers, moves: Moves) -> None:
+    def use(
+        self,
+        link: Link,
+        workers: Workers,
+        moves: Moves,
+        *,
+        controls: Controls | None = None,
+        owns_controls: bool = False,
+    ) -> None:
         """Set the link, which has this engine as its listener, the workers, and the publisher of
-        moves."""
+        moves; and what follows pauses, which has this engine's connection or is told by others."""
         self._link = link
+        self._controls = controls
+        self._owns_controls = owns_controls
         self._workers = workers
         self._moves = moves
         self._redeclarer = Redeclarer(self._subscription, self._declare, link)
@@ -224,6 +242,7 @@ class Engine:
         """Start consuming on a new connection."""
         if self._stopping:
             return
+        self._follow_control(connection)
         self._decider = Decider(self._subscription, connection.version, connection.frame_max)
         # Start with one message: one that killed a worker comes before all others, and is handled
         # alone.
@@ -239,7 +258,7 @@ class Engine:
         )
         self._consumer.hung = self.late or None
         self._consumer.down = self._breaker.down
-        if self._is_shut and self._may_pause:
+        if self._is_shut and not self._subscription.broadcast:
             self._consumer.pause(_nothing)
         if self._options.handler_timeout is not None and not self._watching:
             self._watching = True
@@ -259,6 +278,8 @@ class Engine:
         """Forget the consumer of a lost connection; the broker will deliver unsettled messages
         again."""
         self._consumer = None
+        if self._controls is not None and self._owns_controls:
+            self._controls.disconnected()
         self._drop_waiting()
         for item in list(self._open):
             if item.outgoing is not None:
@@ -278,6 +299,7 @@ class Engine:
         """Clean up after the link has ended for good."""
         self._isolation.leave(self)
         self._breaker.close()
+        self._show_pause(None)
         self._workers.stop()
         self._moves.close(self._on_ended, aborted=self._aborted)
 
@@ -418,7 +440,12 @@ class Engine:
     def _is_shut(self) -> bool:
         """Whether nothing is to be taken now. An outage does not shut the gate: one message at a
         time is taken, to be tried."""
-        return bool(self._paused_for) or self.is_stuck
+        return (
+            bool(self._paused_for)
+            or self.is_stuck
+            or self.paused is not None
+            or (self._follower is not None and not self._follower.is_known)
+        )
 
     @property
     def _room(self) -> int:
@@ -438,6 +465,52 @@ class Engine:
         """Take as many messages as there is room for, if that is more than now."""
         if self._consumer is not None and self._consumer.prefetch < self._room:
             self._consume(self._room)
+
+    def _follow_control(self, connection: Wire) -> None:
+        """Follow whether the subscription is paused; nothing is taken until that is known."""
+        if self._controls is None:
+            return
+        if self._owns_controls:
+            self._controls.connected(connection)
+        self._follower = self._controls.follow(self._subscription.exchanges)
+        self._follower.listen(self._subscription.queue, self._heed_control)
+        if self._follower.is_known:
+            self._heed_control()
+
+    def _heed_control(self) -> None:
+        """Stop taking messages because somebody has paused the subscription, or go on."""
+        if self._follower is None or self._stopping:
+            return
+        before, queue = self.paused, self._subscription.queue
+        control = self._follower.control_of(queue)
+        self._show_pause(control if control is not None and control.rate is None else None)
+        if self.paused is not None and before is None:
+            logger.warning("queue %s is %s; it takes no messages", queue, self.paused)
+        elif self.paused is None and before is not None:
+            logger.warning("queue %s is no longer paused", queue)
+        if self.paused is None:
+            self._go_on()
+            return
+        if not self._ever_consumed:
+            self.begun()  # whoever waits for the start need not wait for the end of the pause
+        self._held += self._workers.drop_waiting()
+        if self._consumer is not None and self._may_pause:
+            self._consumer.pause(self._emptied)
+
+    def _show_pause(self, control: Control | None) -> None:
+        if self.paused is not None:
+            stops.of_this_process.remove(self._subscription.queue, _PAUSED)
+        if control is not None:
+            stops.of_this_process.add(self._subscription.queue, _PAUSED)
+        self.paused = control
+
+    def _emptied(self) -> None:
+        """Return what a pause has kept from beginning."""
+        if self.paused is None or self._paused_for or self._stopping:
+            return
+        held, self._held = self._held, []
+        self._give_back(held)
+        self._flush()
 
     def _heed_outage(self, changed: bool = True) -> None:
         """Take what the outage allows: one message at a time, a few, or all."""

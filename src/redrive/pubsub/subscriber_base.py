@@ -31,6 +31,7 @@ from redrive.pubsub.url import Credentials, seconds_of
 from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, LossCounter, Where, longest_stay
 from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT
+from redrive.topology.control import Control
 from redrive.topology.durations import Duration
 from redrive.topology.model import QueueType, RetryVia, Subscription
 from redrive.topology.names import ExchangeFamily, family_of
@@ -296,6 +297,11 @@ class SubscriberBase(MiddlewareRegistry):
     def down(self) -> str | None:
         """Name of the `Outage` for which it takes few messages or none; None if it takes all."""
         return None if self._processing is None else self._processing.down
+
+    @property
+    def paused(self) -> Control | None:
+        """Who has paused its subscription, and why; None if nobody has."""
+        return None if self._processing is None else self._processing.paused
 
     @property
     def declined(self) -> int:
