@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from redrive.errors import (
         BrokerUnavailable,
         ConfigurationError,
+        DependencyDown,
         GiveUp,
         HandlerTimeout,
         InvalidMessage,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from redrive.topology.backoff import Backoff, Delays, Exponential, Linear
     from redrive.topology.durations import Duration
     from redrive.topology.names import ExchangeFamily
+    from redrive.topology.outage import Outage
     from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
 
 __all__ = [
@@ -84,6 +86,7 @@ __all__ = [
     "Cause",
     "ConfigurationError",
     "Delays",
+    "DependencyDown",
     "DiscardReport",
     "Duration",
     "ErrorRule",
@@ -106,6 +109,7 @@ __all__ = [
     "Linear",
     "Message",
     "Order",
+    "Outage",
     "PermissionDenied",
     "Plan",
     "PublishError",
@@ -141,6 +145,7 @@ _MODULES = {
     "redrive.errors": (
         "BrokerUnavailable",
         "ConfigurationError",
+        "DependencyDown",
         "GiveUp",
         "HandlerTimeout",
         "InvalidMessage",
@@ -217,6 +222,7 @@ _MODULES = {
     ),
     "redrive.topology.durations": ("Duration",),
     "redrive.topology.names": ("ExchangeFamily",),
+    "redrive.topology.outage": ("Outage",),
     "redrive.topology.policy": (
         "ErrorRule",
         "NO_RETRY",

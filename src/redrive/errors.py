@@ -13,6 +13,7 @@
     ├── InvalidMessage          a body can't be read as the type that the handler expects
     ├── HandlerTimeout          a handler ran longer than allowed
     ├── Retry                   raised by a handler: try this message again
+    ├── DependencyDown          raised by a handler: something that it needs is down
     └── GiveUp                  raised by a handler: set this message aside now
 
 All of them can be pickled, and none of them ever contains a password.
@@ -297,6 +298,35 @@ class GiveUp(RedriveError):
 
     def __str__(self) -> str:
         return self.reason or "the handler gave up"
+
+
+class DependencyDown(RedriveError):
+    """Raised by a handler: something that it needs is down, so that other messages would fail too.
+
+    The subscription stops taking messages in this process and tries one at a time until one
+    succeeds: see `Outage`. On an ordered or a broadcast queue it is a failure like any other.
+
+    Args:
+        reason: why, for the log and the failed queue: a text or an exception.
+        dependency: what is down: the name of an `Outage` of the subscriber, whose `probe` then
+            applies, or any other name.
+
+    Raises:
+        ConfigurationError: an argument is invalid. Raised inside the handler, it counts as a failed
+            attempt with this error.
+    """
+
+    def __init__(self, reason: str | BaseException = "", dependency: str = "") -> None:
+        if not isinstance(dependency, str):
+            raise ConfigurationError(
+                f"DependencyDown(dependency={dependency!r:.200}) was raised", "Give its name."
+            )
+        self.reason = _reason_of(self, reason, "Give the reason as a text or an exception.")
+        self.dependency = redact(dependency)
+        super().__init__(self.reason, self.dependency)
+
+    def __str__(self) -> str:
+        return self.reason or f"{self.dependency or 'a dependency'} is down"
 
 
 def text_of(error: BaseException) -> str:

@@ -48,6 +48,7 @@ from redrive.failures.requeue import Cancel, Edit
 from redrive.failures.return_checks import ReturnChecks
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.reports import DiscardReport, LookProgress
+from redrive.topology.control import Control
 from redrive.topology.headers import Delivery
 
 T = TypeVar("T")
@@ -105,6 +106,9 @@ class Subscribes(Protocol):
 
     @property
     def let_go(self) -> int: ...
+
+    @property
+    def paused(self) -> Control | None: ...
 
     @property
     def hung(self) -> int: ...
@@ -375,6 +379,10 @@ class _Subscribes:
     @property
     def hung(self) -> int:
         return self._subscriber.hung
+
+    @property
+    def paused(self) -> Control | None:
+        return self._subscriber.paused
 
     @property
     def ready(self) -> bool:

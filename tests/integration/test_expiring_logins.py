@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generat
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from contract.shells import Shell
-from contract.support import SHELLS, Recorder, Service, both_shells
+from contract.shells import SHELLS, Shell
+from contract.support import Recorder, Service, both_shells
 from effort import nightly
 from redrive.testing import Broker, private_broker
 from waiting import DEADLINE

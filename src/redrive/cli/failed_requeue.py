@@ -28,6 +28,7 @@ from redrive.failures.order import Order
 from redrive.failures.plan import Plan
 from redrive.failures.running_job import in_words, running_on
 from redrive.redaction import in_one_line
+from redrive.topology.rates import rate_of
 
 _MOST_GROUPS = 10
 _MOST_WAYS = 10
@@ -106,7 +107,7 @@ def requeue(
         filter_,
         limit,
         to,
-        None if rate is None else options.rate_of(rate),
+        None if rate is None else rate_of(rate),
         guard.guards,
         guard.force,
         via=via,

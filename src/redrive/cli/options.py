@@ -204,22 +204,6 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-_RATE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?:/(?P<unit>s|m|h))?")
-_A_SECOND = {"s": 1.0, "m": 1 / 60, "h": 1 / 3600}
-
-
-def rate_of(text: str) -> float:
-    """Return the messages per second in a text such as `200/s` or `30/m`."""
-    found = _RATE.fullmatch(text)
-    rate = float(found["number"]) * _A_SECOND[found["unit"] or "s"] if found else 0.0
-    if rate <= 0:
-        raise ConfigurationError(
-            f"the rate {text!r} can't be read",
-            "Give messages a second, a minute or an hour: 200/s, 30/m, 500/h.",
-        )
-    return rate
-
-
 def share_of(text: str) -> float:
     """Return the share in a text such as `5%`: 0.05."""
     number = text.removesuffix("%")

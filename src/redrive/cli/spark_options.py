@@ -9,6 +9,7 @@ import typer
 
 from redrive.cli import completion, guards, job_options, options
 from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, SendSettings
+from redrive.topology.rates import rate_of
 
 Queues = Annotated[
     list[str],
@@ -144,7 +145,7 @@ class SendOptions:
     def settings(self) -> SendSettings:
         """These options as settings of the job."""
         return SendSettings(
-            rate=None if self.rate is None else options.rate_of(self.rate),
+            rate=None if self.rate is None else rate_of(self.rate),
             batch=self.batch,
             least_share=self.least_share,
         )

@@ -15,7 +15,7 @@ from redrive.failures.failed_count import dead_lettering, depths, held_back
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import QUICK_TIMEOUT, ManagementAPI
-from redrive.pubsub.admin.queue_metrics import worker_policies
+from redrive.pubsub.admin.queue_metrics import worker_outages, worker_policies
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Depth, Waiting, declaring, waiting
 from redrive.topology import dead_letter_names, names
@@ -62,7 +62,8 @@ def status(
     them, up to five seconds late. It exits with 1 if a queue is missing.
 
     It also prints how often running workers retry, and after how long they give up. Workers report
-    this when they connect; the management API shows it to users who may see connections.
+    this when they connect; the management API shows it to users who may see connections. It also
+    says which workers wait for something that is down (see docs/outages.md).
 
     Below, it lists the dead-letter queues that redrive did not make (see redrive dlq scan). JSON
     includes them only if they are named.
@@ -88,6 +89,7 @@ def status(
         del found[one.queue.name]
     moving = dead_lettering(connector, broker.management_url)
     policies = worker_policies(connector, broker.management_url, found)
+    outages = worker_outages(connector, broker.management_url, found)
     # Only subscriptions without a retry queue can have messages held back.
     waiting_there = held_back(
         connector,
@@ -101,6 +103,7 @@ def status(
                 **json_of(places),
                 "dead_lettering": _moving(queue, moving),
                 "retry_policies": None if policies is None else policies[queue],
+                "down": None if outages is None else outages[queue],
                 **({"held_back": waiting_there[queue]} if queue in waiting_there else {}),
             }
             for queue, places in found.items()
@@ -112,6 +115,7 @@ def status(
             COLUMNS, [row_of(queue, places, waiting_there) for queue, places in found.items()]
         )
         _tell_of_policies(printer, policies or {})
+        _tell_of_outages(printer, outages or {})
         _tell_of_held_back(printer, waiting_there)
         _tell_of_held(printer, found)
         _tell_of_dead_lettering(printer, found, moving)
@@ -253,6 +257,16 @@ def _tell_of_policies(printer: Printer, policies: Mapping[str, Sequence[str]]) -
     for found, queues in alike.items():
         if found:
             printer.say(f"Workers of {', '.join(queues)}: {'; or '.join(found)}.")
+
+
+def _tell_of_outages(printer: Printer, outages: Mapping[str, Sequence[str]]) -> None:
+    for queue, found in outages.items():
+        if found:
+            printer.say(
+                f"Workers of {queue} take few messages or none until {', '.join(found)} "
+                f"{'answers' if len(found) == 1 else 'answer'} again.",
+                "yellow",
+            )
 
 
 def _tell_of_dead_lettering(

@@ -30,7 +30,7 @@ from redrive.cli.output import (
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
-from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_api import ConsumerReports, ManagementAPI
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.redaction import in_one_line
 from redrive.topology import names
@@ -237,7 +237,8 @@ def top(
     The numbers are the management API's: counts are up to five seconds old, and rates are averages
     over the last 15 seconds. Messages that consumers hold or that the broker is dead-lettering
     count too. in/s includes requeued messages, done/s includes those that were given up. hung
-    counts handlers that are still running after their time is up, if workers report them.
+    counts handlers that are still running after their time is up, if workers report them. The state
+    "down: NAME" means that workers take few messages or none until NAME answers again.
 
     \b
     Example:
@@ -290,22 +291,22 @@ class _Source:
 
     def counts(self) -> Mapping[str, QueueCount]:
         """Return the counts of the queues of these subscriptions, and of their delay ladders."""
-        counts, hung = self._management.counts(), self._hung()
+        counts, reports = self._management.counts(), self._reports()
         wanted = {main for main in names.main_queues(counts) if self._is_named(main)}
         if self._family is not None:
             wanted &= self._of_the_family(wanted)
         queues = {queue for main in wanted for queue in _queues_of(main)}
         return {
-            name: replace(count, hung=hung.get(name))
+            name: _with_reports(count, reports.get(name))
             for name, count in counts.items()
             if name in queues or (names.is_of_a_ladder(name) and self._is_of_its_ladder(name))
         }
 
-    def _hung(self) -> Mapping[str, int]:
-        """Return how many handlers hang, by queue; none if consumers can't be listed. A broker
-        without statistics refuses to list them, and its queues are shown anyway."""
+    def _reports(self) -> Mapping[str, ConsumerReports]:
+        """Return what consumers report, by queue; nothing if they can't be listed. A broker without
+        statistics refuses to list them, and its queues are shown anyway."""
         try:
-            return self._management.hung()
+            return self._management.reports()
         except RedriveError:
             return {}
 
@@ -336,6 +337,12 @@ class _Source:
 
     def _is_of_its_ladder(self, queue: str) -> bool:
         return self._family is None or queue.startswith(f"{self._family.main}.")
+
+
+def _with_reports(count: QueueCount, found: ConsumerReports | None) -> QueueCount:
+    if found is None:
+        return count
+    return replace(count, hung=found.hung, down=tuple(sorted(found.down)))
 
 
 def _queues_of(main: str) -> tuple[str, str, str]:
@@ -400,10 +407,13 @@ def _row(flow: Flow) -> list[str | Cell]:
 
 
 def _state_of(flow: Flow) -> Cell:
-    """Return in a word and a colour whether a subscription is failing, has handlers that hang, or
-    has messages that the broker is dead-lettering; otherwise an empty cell."""
+    """Return in a word and a colour whether a subscription is failing, waits for something that is
+    down, has handlers that hang, or has messages that the broker is dead-lettering; otherwise an
+    empty cell."""
     if flow.rate_failed:
         return Cell("failing", "bold red")
+    if flow.down:
+        return Cell(f"down: {', '.join(flow.down)}", "bold red")
     if flow.hung:
         return Cell(f"{flow.hung:,} hung", "yellow")
     moving = flow.dead_lettering

@@ -33,11 +33,11 @@ from redrive.failures.journal_stream import (
     DEFAULT_MAX_AGE,
     JobLocked,
     JournalStream,
-    Row,
-    StreamReader,
 )
 from redrive.failures.local_journal import JournalUnusable, LocalJournal, is_running
 from redrive.failures.operator_name import whoami
+from redrive.pubsub.blocking.stream_reader import StreamReader
+from redrive.pubsub.stream_consumer import Row
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
 from redrive.topology.durations import Duration, duration_of

@@ -11,10 +11,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
-from queue import Empty, SimpleQueue
-from typing import NamedTuple, Self
 
-from redrive.amqp.frames import ChannelEvents, Received, Returned, ack_frame
 from redrive.amqp.properties import Properties
 from redrive.errors import (
     BrokerUnavailable,
@@ -23,12 +20,12 @@ from redrive.errors import (
     RedriveError,
     TopologyMismatch,
 )
-from redrive.pubsub import broker_errors
-from redrive.pubsub.blocking.connection import Connector, Link, default_name
+from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
+from redrive.pubsub.blocking.stream_reader import StreamReader
 from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.stream_consumer import Row
 from redrive.pubsub.transfer.confirmed_publisher import Sending
-from redrive.pubsub.wire_protocol import Channel, Wire
 from redrive.topology.model import Queue
 from redrive.topology.names import JOURNAL, job_lock
 
@@ -40,16 +37,11 @@ _MOST_BYTES = 1_000_000_000
 _SEGMENT_BYTES = 50_000_000
 """A broker drops old entries by whole segments, and never the newest one. Source:
 https://www.rabbitmq.com/docs/streams#retention"""
-_OFFSET = "x-stream-offset"
-_PREFETCH = 32
-_ACKED_TOGETHER = 16
 _ANSWERS_WITHIN = 10.0
 """Seconds to wait for a broker's answer, or for the next entry."""
 _TAKES_WITHIN = 30.0
 """Seconds to wait for a broker to confirm appended entries."""
 _GLANCE = 0.2
-_MOMENT = 0.05
-_MOST_AT_ONCE = 200
 _QUIET = 1.0
 """Seconds without an entry that mark the end for readers who may not append a mark."""
 _DIES_WITHIN = 3.0
@@ -63,23 +55,6 @@ class JobLocked(RedriveError):
 
 class StreamUnusable(RedriveError):
     """The stream can't be used, although the broker may work otherwise."""
-
-
-class Row(NamedTuple):
-    """An entry in the stream.
-
-    Args:
-        offset: its offset in the stream.
-        body: the encoded entry.
-        message_id: its id, as claimed by its author.
-        user: the broker user who appended it, validated by the broker; empty if not given. Source:
-            https://www.rabbitmq.com/docs/validated-user-id
-    """
-
-    offset: int
-    body: bytes
-    message_id: str
-    user: str
 
 
 class JournalStream:
@@ -186,7 +161,7 @@ class JournalStream:
         """Iterate over the entries of the stream up to a mark."""
         with (
             _usable(),
-            StreamReader(self._connector, "first" if start is None else start) as reader,
+            StreamReader(self._connector, JOURNAL, "first" if start is None else start) as reader,
         ):
             while (row := reader.next(_QUIET if not mark else _ANSWERS_WITHIN)) is not None:
                 yield row
@@ -199,9 +174,9 @@ class JournalStream:
                     "See the broker's log.",
                 )
 
-    def follow(self) -> "StreamReader":
+    def follow(self) -> StreamReader:
         """Return a reader of the entries appended from about now on; the caller closes it."""
-        return StreamReader(self._connector, "last").__enter__()
+        return StreamReader(self._connector, JOURNAL, "last").__enter__()
 
     def close(self) -> None:
         """Disconnect, which releases the lock."""
@@ -258,107 +233,3 @@ class _Confirms:
                 raise BrokerUnavailable(
                     "the journal's broker", f"it accepts no messages: {reason}", "See its log."
                 )
-
-
-class StreamReader:
-    """Consumes the stream for a caller's thread; a context manager."""
-
-    def __init__(self, connector: Connector, start: int | str) -> None:
-        self._start = start
-        self._link = Link(connector, self)
-        self._inbox: SimpleQueue[Row | RedriveError] = SimpleQueue()
-        self._connection: Wire | None = None
-        self._number = 0
-        self._taken = 0
-
-    def next(self, patience: float) -> Row | None:
-        """Return the next entry, or None if none arrives within `patience` seconds."""
-        try:
-            found = self._inbox.get(timeout=patience)
-        except Empty:
-            return None
-        if isinstance(found, RedriveError):
-            raise found
-        self._taken += 1
-        if self._taken % _ACKED_TOGETHER == 0:
-            tag = self._taken
-            self._link.call(lambda: self._ack(tag))
-        return found
-
-    def come(self) -> Iterator[Row]:
-        """Iterate over the entries that have arrived by now."""
-        for _ in range(_MOST_AT_ONCE):
-            row = self.next(_MOMENT)
-            if row is None:
-                return
-            yield row
-
-    def close(self) -> None:
-        self._link.close()
-
-    def __enter__(self) -> Self:
-        self._link.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # --- on the I/O thread ------------------------------------------------------------------------
-
-    def connected(self, connection: Wire) -> None:
-        """Start consuming when the link is up."""
-        self._connection = connection
-        events = ChannelEvents(
-            self._received, _no_returns, _no_confirms, self._refused, self._cancelled
-        )
-        connection.open_channel(events, self._opened)
-
-    def disconnected(self, error: RedriveError) -> None:
-        """Pass the error on to the reader when the link is down."""
-        self._connection = None
-        self._inbox.put(error)
-
-    def gave_up(self, error: RedriveError) -> None:
-        """Pass the error on to the reader when no link can be made."""
-        self._inbox.put(error)
-
-    def ended(self) -> None:
-        """Do nothing when the I/O thread ends."""
-
-    def _opened(self, channel: Channel) -> None:
-        self._number = channel.number
-        channel.limit(_PREFETCH)
-        channel.consume(JOURNAL, offset=self._start)
-
-    def _ack(self, tag: int) -> None:
-        if self._connection is not None:
-            # Acks don't remove entries from a stream: they let the broker send more.
-            self._connection.write(ack_frame(self._number, tag, multiple=True))
-
-    def _received(self, received: Received) -> None:
-        properties = Properties.parse(received.properties)
-        offset = properties.headers.scalar(_OFFSET)
-        if type(offset) is not int:
-            self._inbox.put(
-                ConfigurationError(
-                    f"the queue {JOURNAL!r} is not a stream",
-                    "It is not redrive's: delete it, or use another virtual host.",
-                )
-            )
-            return
-        row = Row(offset, received.body, properties.message_id or "", properties.user_id or "")
-        self._inbox.put(row)
-
-    def _refused(self, code: int, text: str) -> None:
-        self._inbox.put(broker_errors.of_channel(code, text, f"read the stream {JOURNAL!r}"))
-
-    def _cancelled(self) -> None:
-        self._inbox.put(broker_errors.of_cancelled_consumer(JOURNAL))
-
-
-def _no_returns(_: Returned) -> None:
-    """Ignore returns: nothing is published on a reading channel."""
-
-
-def _no_confirms(_: int, __: bool, ___: bool) -> None:
-    """Ignore confirms: nothing is published on a reading channel."""

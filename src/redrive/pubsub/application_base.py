@@ -259,6 +259,11 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
             for one, subscription in subscriptions:
                 one.subscription = subscription
 
+    def _family_of(self, queue: str) -> ExchangeFamily:
+        """Return the exchange family of a queue: that of its subscriber here, or the app's."""
+        known = {one.subscription.queue: one.subscription.exchanges for one in self.subscribers}
+        return known.get(queue, self._exchange)
+
     def _run_of(self, only: Sequence[str] | None) -> AppRun[AnySubscriber]:
         """Return the subscribers to run, with their options."""
         routes = chosen_routes(list(self._routes()), only)

@@ -11,13 +11,14 @@ from typing import Literal, get_args
 from redrive.pubsub.handler import name_of
 from redrive.pubsub.message import Message
 from redrive.pubsub.verdict import Verdict
-from redrive.topology.decision import Ack, Drop, MoveToFailed, Retried, Settlement
+from redrive.topology.decision import Ack, Drop, MoveToFailed, PutBack, Retried, Settlement
 
 logger = logging.getLogger("redrive")
 
-Outcome = Literal["handled", "retrying", "gave up", "let-go"]
-"""How an attempt ends: the message is done, will be retried, is set aside, or was dropped by a
-broadcast subscription, which keeps nothing that fails."""
+Outcome = Literal["handled", "retrying", "gave up", "let-go", "put back"]
+"""How an attempt ends: the message is done, will be retried, is set aside, was dropped by a
+broadcast subscription, which keeps nothing that fails, or is back in its queue uncounted, because
+of an outage."""
 
 
 class Attempt:
@@ -57,6 +58,8 @@ class Attempt:
                 return "let-go"
             case MoveToFailed():
                 return "gave up"
+            case PutBack():
+                return "put back"
             case _:
                 return "retrying"
 

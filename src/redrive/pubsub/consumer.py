@@ -61,6 +61,8 @@ class Consumer:
         self.hung: int | None = None
         """Number of hanging handlers to report to the broker the next time that consuming
         starts."""
+        self.down: str | None = None
+        """Name of what is down, to report in the same way."""
         self._number = 0
         self._last_tag = 0
         self._settled_up_to = 0
@@ -86,6 +88,11 @@ class Consumer:
     def is_paused(self) -> bool:
         """Whether it is alive but paused."""
         return self.alive and self._paused
+
+    @property
+    def prefetch(self) -> int:
+        """How many deliveries it takes at a time."""
+        return self._prefetch
 
     @property
     def credit(self) -> int:
@@ -290,6 +297,7 @@ class Consumer:
                 priority=self._priority,
                 timeout=self._timeout,
                 hung=self.hung,
+                down=self.down,
             )
         )
 

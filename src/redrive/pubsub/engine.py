@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import NoReturn, assert_never
 
@@ -17,6 +17,7 @@ from redrive.amqp.properties import Malformed, Properties
 from redrive.errors import (
     ConfigurationError,
     GiveUp,
+    HandlerTimeout,
     InvalidMessage,
     PermissionDenied,
     PublishRefused,
@@ -24,10 +25,12 @@ from redrive.errors import (
     Retry,
     Unroutable,
 )
-from redrive.pubsub import late_attempts, logs, telemetry
+from redrive.pubsub import late_attempts, logs, stops, telemetry
 from redrive.pubsub.body import beginning_of
+from redrive.pubsub.breaker import Breaker
 from redrive.pubsub.confirms import Outgoing
-from redrive.pubsub.consumer import Consumer
+from redrive.pubsub.consumer import MOST_PREFETCH, Consumer
+from redrive.pubsub.control_follower import ControlFollower, Controls
 from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.isolation import Isolation, of_this_process
@@ -36,7 +39,7 @@ from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
 from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.redeclaration import Redeclarer
-from redrive.pubsub.verdict import Decider, Verdict
+from redrive.pubsub.verdict import Decider, OutageSeen, Verdict
 from redrive.pubsub.wire_protocol import Wire
 from redrive.pubsub.work import (
     ConsumeOptions,
@@ -46,6 +49,7 @@ from redrive.pubsub.work import (
     consumer_timeout,
 )
 from redrive.redaction import in_one_line, redact
+from redrive.topology.control import Control
 from redrive.topology.decision import (
     Ack,
     AckIt,
@@ -53,6 +57,7 @@ from redrive.topology.decision import (
     Handle,
     HoldThenReturn,
     MoveToFailed,
+    NackIt,
     PublishThenAck,
     RejectIt,
     RetryByBroker,
@@ -98,6 +103,7 @@ _HUNG_TOLD_WITHIN = 1.0
 """Seconds to wait before reporting the number of hanging handlers to the broker, since each report
 means consuming anew."""
 
+_PAUSED = "paused"
 _OVERDUE_CHECKS = 10
 _LONGEST_CHECK = 1.0
 
@@ -144,6 +150,12 @@ class Engine:
         self.is_stuck = False
         """Whether `late` has reached its limit, so that no more messages are taken."""
         self._hung_update_due = False
+        self._controls: Controls | None = None
+        self._owns_controls = False
+        self._follower: ControlFollower | None = None
+        self.paused: Control | None = None
+        """Who has paused it, and why; None if nobody has."""
+        self._breaker = Breaker(subscription.queue, options.outages, options.concurrency)
         self._ever_consumed = False
         self._stop_requested = False
         self._stopping = False
@@ -153,10 +165,20 @@ class Engine:
         self._declared = False
         self.failure: RedriveError | None = None
 
-    def use(self, link: Link, workers: Workers, moves: Moves) -> None:
+    def use(
+        self,
+        link: Link,
+        workers: Workers,
+        moves: Moves,
+        *,
+        controls: Controls | None = None,
+        owns_controls: bool = False,
+    ) -> None:
         """Set the link, which has this engine as its listener, the workers, and the publisher of
-        moves."""
+        moves; and what follows pauses, which has this engine's connection or is told by others."""
         self._link = link
+        self._controls = controls
+        self._owns_controls = owns_controls
         self._workers = workers
         self._moves = moves
         self._redeclarer = Redeclarer(self._subscription, self._declare, link)
@@ -187,12 +209,21 @@ class Engine:
         self._stop_requested = True
         self._link.call(self._begin_to_stop)
 
-    def skip_if_stopping(self, item: WorkItem) -> bool:
-        """Return an item to its queue if `stop` was called before its turn, and say whether it was.
-        From any thread."""
+    @property
+    def down(self) -> str | None:
+        """Name of what is down, so that few messages are taken, if any; None if nothing is."""
+        return self._breaker.down
+
+    def skips(self, item: WorkItem) -> bool:
+        """Take an item back if `stop` was called or an outage began before its turn, and say
+        whether it was. From any thread."""
         if self._stop_requested:
             self._link.call(lambda: self._leave_unsettled(item))
-        return self._stop_requested
+        elif self._breaker.is_too_late_for(item):
+            self._link.call(lambda: self._hold(item))
+        else:
+            return False
+        return True
 
     def abort(self) -> None:
         """Drop the connection at once."""
@@ -211,6 +242,7 @@ class Engine:
         """Start consuming on a new connection."""
         if self._stopping:
             return
+        self._follow_control(connection)
         self._decider = Decider(self._subscription, connection.version, connection.frame_max)
         # Start with one message: one that killed a worker comes before all others, and is handled
         # alone.
@@ -218,14 +250,15 @@ class Engine:
         self._consumer = Consumer(
             connection,
             self._subscription.queue,
-            1 if self._narrow else self._options.prefetch,
+            self._room,
             received=self._received,
             refused=self._refused,
             begun=self.begun,
             timeout=consumer_timeout(self._subscription, self._options, connection.version),
         )
         self._consumer.hung = self.late or None
-        if (self._paused_for or self.is_stuck) and self._may_pause:
+        self._consumer.down = self._breaker.down
+        if self._is_shut and not self._subscription.broadcast:
             self._consumer.pause(_nothing)
         if self._options.handler_timeout is not None and not self._watching:
             self._watching = True
@@ -245,6 +278,8 @@ class Engine:
         """Forget the consumer of a lost connection; the broker will deliver unsettled messages
         again."""
         self._consumer = None
+        if self._controls is not None and self._owns_controls:
+            self._controls.disconnected()
         self._drop_waiting()
         for item in list(self._open):
             if item.outgoing is not None:
@@ -263,6 +298,8 @@ class Engine:
     def ended(self) -> None:
         """Clean up after the link has ended for good."""
         self._isolation.leave(self)
+        self._breaker.close()
+        self._show_pause(None)
         self._workers.stop()
         self._moves.close(self._on_ended, aborted=self._aborted)
 
@@ -286,10 +323,14 @@ class Engine:
         if self._decider is not None and not self._stopping:
             item = WorkItem(consumer, self._decider, received)
             self._open.add(item)
-            if self._paused_for or self.is_stuck:
-                self._held.append(item)
-            else:
-                self._begin(item)
+            self._admit(item)
+
+    def _admit(self, item: WorkItem) -> None:
+        """Have an item handled if the gate is open, else hold it."""
+        if self._is_shut or self._breaker.holds:
+            self._held.append(item)
+        else:
+            self._begin(item)
 
     def _begin(self, item: WorkItem) -> None:
         """Have an item handled; if it may have killed a worker, alone."""
@@ -301,13 +342,23 @@ class Engine:
             return
         if self._narrow:
             self._narrow = False
-            item.consumer.consume_anew(self._options.prefetch)
+            self._take_more()
+        self._hand_over(item)
+
+    def _hand_over(self, item: WorkItem) -> None:
+        """Give an item to the workers."""
+        longest = self._breaker.begin(item)
+        if longest is not None:
+            turn, seconds = longest
+            self._link.call_later(seconds, lambda: self._heed_outage(self._breaker.hangs(turn)))
         self._workers.put(item)
 
     def _drop_waiting(self) -> None:
         """Leave every item unsettled that has not begun."""
         dropped = [*self._workers.drop_waiting(), *self._held]
         self._open.difference_update(dropped)
+        for item in dropped:
+            self._breaker.ended(item)
         self._held = []
         if self._alone is None or self._alone in dropped:
             self._alone = None
@@ -331,7 +382,9 @@ class Engine:
                     seconds,
                     stack,
                 )
-                verdict = item.decider.overdue(item.delivery, seconds, stack)
+                error = HandlerTimeout(seconds)
+                seen = self._outage_of(item, error)
+                verdict = item.decider.overdue(item.delivery, error, stack, seen)
                 if self._options.on_give_up and not item.settled:
                     self.gives_up(item, verdict)
                 self._carry_out((item, verdict))
@@ -379,8 +432,131 @@ class Engine:
         """Have the broker show how many handlers hang, as a consumer argument."""
         self._hung_update_due = False
         if self._hung_has_changed and self._consumer is not None:
+            self._consume(self._room)
+
+    # --- on the connection's thread: the gate -----------------------------------------------------
+
+    @property
+    def _is_shut(self) -> bool:
+        """Whether nothing is to be taken now. An outage does not shut the gate: one message at a
+        time is taken, to be tried."""
+        return (
+            bool(self._paused_for)
+            or self.is_stuck
+            or self.paused is not None
+            or (self._follower is not None and not self._follower.is_known)
+        )
+
+    @property
+    def _room(self) -> int:
+        """How many unsettled messages the broker may send."""
+        return (
+            1 if self._narrow else min(self._options.prefetch, self._breaker.room or MOST_PREFETCH)
+        )
+
+    def _consume(self, room: int) -> None:
+        """Consume anew, and show the broker what can be known by a consumer's arguments."""
+        if self._consumer is not None:
             self._consumer.hung = self.late or None
-            self._consumer.consume_anew(self._options.prefetch)
+            self._consumer.down = self._breaker.down
+            self._consumer.consume_anew(room)
+
+    def _take_more(self) -> None:
+        """Take as many messages as there is room for, if that is more than now."""
+        if self._consumer is not None and self._consumer.prefetch < self._room:
+            self._consume(self._room)
+
+    def _follow_control(self, connection: Wire) -> None:
+        """Follow whether the subscription is paused; nothing is taken until that is known."""
+        if self._controls is None:
+            return
+        if self._owns_controls:
+            self._controls.connected(connection)
+        self._follower = self._controls.follow(self._subscription.exchanges)
+        self._follower.listen(self._subscription.queue, self._heed_control)
+        if self._follower.is_known:
+            self._heed_control()
+
+    def _heed_control(self) -> None:
+        """Stop taking messages because somebody has paused the subscription, or go on."""
+        if self._follower is None or self._stopping:
+            return
+        before, queue = self.paused, self._subscription.queue
+        control = self._follower.control_of(queue)
+        self._show_pause(control if control is not None and control.rate is None else None)
+        if self.paused is not None and before is None:
+            logger.warning("queue %s is %s; it takes no messages", queue, self.paused)
+        elif self.paused is None and before is not None:
+            logger.warning("queue %s is no longer paused", queue)
+        if self.paused is None:
+            self._go_on()
+            return
+        if not self._ever_consumed:
+            self.begun()  # whoever waits for the start need not wait for the end of the pause
+        self._held += self._workers.drop_waiting()
+        if self._consumer is not None and self._may_pause:
+            self._consumer.pause(self._emptied)
+
+    def _show_pause(self, control: Control | None) -> None:
+        if self.paused is not None:
+            stops.of_this_process.remove(self._subscription.queue, _PAUSED)
+        if control is not None:
+            stops.of_this_process.add(self._subscription.queue, _PAUSED)
+        self.paused = control
+
+    def _emptied(self) -> None:
+        """Return what a pause has kept from beginning."""
+        if self.paused is None or self._paused_for or self._stopping:
+            return
+        held, self._held = self._held, []
+        self._give_back(held)
+        self._flush()
+
+    def _heed_outage(self, changed: bool = True) -> None:
+        """Take what the outage allows: one message at a time, a few, or all."""
+        wait = self._breaker.take_wait()
+        if wait is not None:
+            turn, seconds = wait
+            self._link.call_later(seconds, lambda: self._heed_outage(self._breaker.due(turn)))
+        if not changed or self._stopping or self._is_shut or self._consumer is None:
+            return
+        if self._consumer.prefetch > self._room:
+            self._held += self._workers.drop_waiting()
+            self._consumer.pause(self._narrowed)
+        elif not self._consumer.is_paused:
+            self._take_more()
+            self._admit_held()
+
+    def _narrowed(self) -> None:
+        """Return what an outage has kept from beginning, and take one message, to try it later."""
+        if self._stopping or self._is_shut or self._consumer is None:
+            return
+        held, self._held = [*self._held, *self._workers.drop_waiting()], []
+        self._give_back(held)
+        if self._consumer.is_paused:
+            self._consume(self._room)
+
+    def _hold(self, item: WorkItem) -> None:
+        """Hold an item that the workers have not begun."""
+        if self._stopping or not self._can_settle(item):
+            self._leave_unsettled(item)
+            return
+        self._held.append(item)
+        self._heed_outage()
+
+    def _admit_held(self) -> None:
+        held, self._held = self._held, []
+        for item in held:
+            self._admit(item)
+
+    def _outage_of(self, item: WorkItem, error: BaseException) -> OutageSeen:
+        """Return whether an outage has failed an attempt, and heed it. From any thread."""
+        if not self._may_pause:
+            return None
+        seen = self._breaker.judge(item, error)
+        if item.failed_by_outage:
+            self._link.call(self._heed_outage)
+        return seen
 
     # --- on the connection's thread: leaving ------------------------------------------------------
 
@@ -491,22 +667,32 @@ class Engine:
         kept = 1 if self._isolation.is_turn_of(self) else 0
         self._held, others = self._held[:kept], self._held[kept:]
         if self._decider is not None and not self._decider.counts_what_is_returned:
-            for item in (*others, *self._workers.drop_waiting()):
-                item.consumer.return_uncounted(item.received.delivery_tag)
-                self._open.discard(item)
+            self._give_back([*others, *self._workers.drop_waiting()])
             return
         for item in others:
-            if self._is_suspect(item):
+            if self._is_suspect(item) or self._breaker.holds:
+                self._give_back([item])
+            else:
+                self._hand_over(item)
+
+    def _give_back(self, items: Sequence[WorkItem]) -> None:
+        """Return items that have not begun to their queue, uncounted."""
+        for item in items:
+            self._breaker.ended(item)
+            if item.decider.counts_what_is_returned:
                 self._step_aside(item)
             else:
-                self._workers.put(item)
+                item.consumer.return_uncounted(item.received.delivery_tag)
+                self._open.discard(item)
 
     def _step_aside(self, item: WorkItem) -> None:
         """Move a message to the end of its queue, with its counts; if that is impossible, hold it
         until its turn."""
-        assert item.delivery is not None
-        publish = item.decider.step_aside(item.delivery)
-        if not publish.complete:
+        try:
+            publish = item.decider.step_aside(self._delivery_of(item))
+        except Malformed:  # it is set aside once it is handled
+            publish = None
+        if publish is None or not publish.complete:
             self._held.append(item)
             return
         self._send(item, publish, lambda error: self._stepped_aside(item, error))
@@ -553,7 +739,7 @@ class Engine:
             "handler runs alone in this process",
             item.name,
         )
-        self._workers.put(item)
+        self._hand_over(item)
 
     def _alone_no_more(self, item: WorkItem) -> None:
         """End the turn of a message that was handled alone."""
@@ -570,15 +756,12 @@ class Engine:
 
     def _go_on(self) -> None:
         """Take messages again, unless another reason to pause remains."""
-        if self._stopping or self._paused_for or self.is_stuck:
+        if self._stopping or self._is_shut:
             return
         if self._consumer is not None and self._consumer.is_paused:
             self._narrow = self._options.prefetch > 1
-            self._consumer.hung = self.late or None
-            self._consumer.consume_anew(1)
-        held, self._held = self._held, []
-        for item in held:
-            self._begin(item)
+            self._consume(1)
+        self._admit_held()
 
     # --- where handlers run -----------------------------------------------------------------------
 
@@ -634,6 +817,8 @@ class Engine:
     def message_of(self, delivery: Delivery, item: WorkItem | None = None) -> Message:
         """Return the message that a handler gets for a delivery, linked to the item that tracks the
         attempt."""
+        if item is not None:
+            item.ran = True
         broadcast = self._subscription.broadcast
         return Message(
             delivery,
@@ -672,7 +857,7 @@ class Engine:
             return (
                 item.decider.success()
                 if error is None
-                else item.decider.failure(item.delivery, error)
+                else item.decider.failure(item.delivery, error, self._outage_of(item, error))
             )
         except BaseException:  # noqa: BLE001 - as above; an error class may be the user's
             return self.not_judged()
@@ -700,6 +885,7 @@ class Engine:
                 item.name,
             )
         self._alone_no_more(item)
+        self._link.call(lambda: self._ended(item))
         self._link.call(self._check_quiet)
 
     def settle(self, item: WorkItem, verdict: Verdict) -> None:
@@ -716,6 +902,15 @@ class Engine:
         if self._can_settle(item):
             self._take(verdict.step, item, verdict)
         self._alone_no_more(item)
+        self._ended(item)
+
+    def _ended(self, item: WorkItem) -> None:
+        """Tell the breaker that an attempt has ended, if that may change anything."""
+        if self._breaker.is_watching:
+            was_down = not self._breaker.is_closed
+            self._breaker.ended(item)
+            if was_down:
+                self._heed_outage()
 
     def _take(self, step: Step, item: WorkItem, verdict: Verdict) -> None:
         match step:
@@ -727,6 +922,9 @@ class Engine:
                 self._done(item, verdict)
             case ReturnIt():
                 item.consumer.return_one(item.received.delivery_tag)
+                self._done(item, verdict)
+            case NackIt():
+                item.consumer.return_uncounted(item.received.delivery_tag)
                 self._done(item, verdict)
             case PublishThenAck():
                 self._publish(item, verdict, step)

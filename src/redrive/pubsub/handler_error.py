@@ -20,7 +20,12 @@ _MOST_CHARACTERS = 50_000
 short enough to be searched for secrets."""
 
 
-def raised(error: BaseException, now: datetime, policy: RetryPolicy) -> Raised:
+def raised(
+    error: BaseException,
+    now: datetime,
+    policy: RetryPolicy,
+    outage: Literal["known", "shared"] | None = None,
+) -> Raised:
     """Return the outcome of an attempt that ended in `error`, without its traceback, which is slow
     to format and not needed for the many attempts that are retried.
 
@@ -33,7 +38,7 @@ def raised(error: BaseException, now: datetime, policy: RetryPolicy) -> Raised:
     That error is shown in the log and in the failed queue. The message waits as long as the longest
     wait that a Retry in the group asks for, or else as the deciding error's rule says.
     """
-    errors = _taken_apart(error)
+    errors = errors_in(error)
     for kind, reason in _NEVER_RETRIED:
         final = next((one for one in errors if isinstance(one, kind)), None)
         if final is not None:
@@ -42,10 +47,15 @@ def raised(error: BaseException, now: datetime, policy: RetryPolicy) -> Raised:
     waits = [
         wait for one in errors if isinstance(one, Retry) and (wait := one.wait(now)) is not None
     ]
-    return Raised(report_of(deciding), kind=type(deciding), after=max(waits, default=None))
+    return Raised(
+        report_of(deciding),
+        kind=type(deciding),
+        after=max(waits, default=None),
+        outage=outage,
+    )
 
 
-def _taken_apart(error: BaseException) -> list[BaseException]:
+def errors_in(error: BaseException) -> list[BaseException]:
     """Return the errors in a group and its nested groups, in order; for any other error, just that
     one."""
     apart: list[BaseException] = []

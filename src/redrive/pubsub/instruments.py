@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from redrive.pubsub import late_attempts, sdk_histograms
+from redrive.pubsub import late_attempts, sdk_histograms, stops
 from redrive.pubsub.thread_tally import Count, Distribution, Series, Shard, ThreadTally
 
 if TYPE_CHECKING:
@@ -88,7 +88,12 @@ LET_GO = Instrument(
 REDRIVEN = Instrument(
     "redrive.messages.redriven", "{message}", "Failed messages that were requeued."
 )
-COUNTERS = (SENT, CONSUMED, HANDLED, RETRIED, GIVEN_UP, LET_GO, REDRIVEN)
+PUT_BACK = Instrument(
+    "redrive.messages.put_back",
+    "{message}",
+    "Failed attempts that did not count, because of an outage.",
+)
+COUNTERS = (SENT, CONSUMED, HANDLED, RETRIED, GIVEN_UP, LET_GO, REDRIVEN, PUT_BACK)
 
 RUNNING = Instrument("redrive.attempts.running", "{attempt}", "Handlers that run now.", PROCESS)
 LATE = Instrument(
@@ -96,6 +101,12 @@ LATE = Instrument(
     "{attempt}",
     "Handlers that are still running after their timeout.",
     PROCESS,
+)
+STOPPED = Instrument(
+    "redrive.subscribers.stopped",
+    "{subscriber}",
+    "Subscribers that take no messages now because of an outage, by what is down.",
+    detail="redrive.reason",
 )
 DURATION = Instrument(
     "messaging.process.duration",
@@ -132,6 +143,9 @@ class Instruments:
             RUNNING.name, [self._running], RUNNING.unit, RUNNING.description
         )
         meter.create_observable_up_down_counter(LATE.name, [_late], LATE.unit, LATE.description)
+        meter.create_observable_up_down_counter(
+            STOPPED.name, [_stopped], STOPPED.unit, STOPPED.description
+        )
         made = {
             one: meter.create_histogram(
                 one.name, one.unit, one.description, explicit_bucket_boundaries_advisory=one.bounds
@@ -230,6 +244,13 @@ def _late(_: "CallbackOptions") -> "Iterator[Observation]":
 
     for queue, count in late_attempts.of_this_process.counts().items():
         yield Observation(count, LATE.attributes_of((LATE.name, queue, "")))
+
+
+def _stopped(_: "CallbackOptions") -> "Iterator[Observation]":
+    from opentelemetry.metrics import Observation
+
+    for (queue, reason), count in stops.of_this_process.counts().items():
+        yield Observation(count, STOPPED.attributes_of((STOPPED.name, queue, reason)))
 
 
 def _pair(

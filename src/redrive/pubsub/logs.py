@@ -19,6 +19,7 @@ from redrive.topology.decision import (
     Ack,
     Drop,
     MoveToFailed,
+    PutBack,
     Retried,
     RetryByBroker,
     RetryByLadder,
@@ -84,6 +85,8 @@ def _outcome(subscription: Subscription, verdict: Verdict) -> Fields:
                 "max_retries": allowed,
                 "delay_seconds": delay.total_seconds(),
             }
+        case PutBack():
+            return {"event": "put-back", "now_in": subscription.queue}
         case MoveToFailed(reason, _, retries):
             return {
                 "event": "given-up",

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from redrive.amqp.frames import ChannelEvents
 from redrive.errors import BrokerUnavailable, RedriveError
+from redrive.pubsub.control_follower import Controls
 from redrive.pubsub.lifecycle import CLOSING_TIME, BrokerAccess, Link, Listener, ReconnectPolicy
 from redrive.pubsub.wire_protocol import Channel, Done, Wire
 from redrive.topology.broker_version import BrokerVersion
@@ -38,6 +39,7 @@ class SharedLink:
         self.link = keep(self)
         self.wire: Wire | None = None
         """The connection; None while there is none."""
+        self.controls = Controls(self.link.call_later)
         self.preparations = _Preparations(access.name)
         self._branches: list[LinkBranch] = []
         self._lock = threading.Lock()
@@ -84,12 +86,14 @@ class SharedLink:
         self.wire = connection
         self.blocked = None
         connection.on_blocked(self._on_blocked, self._on_unblocked)
+        self.controls.connected(connection)
         for branch in list(self._branches):
             branch.up()
 
     def disconnected(self, error: RedriveError) -> None:
         """Pass the loss of the connection to the branches; the link reconnects."""
         self.wire = None
+        self.controls.disconnected()
         for branch in list(self._branches):
             branch.down(error)
 

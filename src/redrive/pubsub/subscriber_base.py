@@ -6,7 +6,7 @@ import re
 import textwrap
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypedDict, TypeVar, cast, overload
 
@@ -31,9 +31,11 @@ from redrive.pubsub.url import Credentials, seconds_of
 from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, LossCounter, Where, longest_stay
 from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT
+from redrive.topology.control import Control
 from redrive.topology.durations import Duration
 from redrive.topology.model import QueueType, RetryVia, Subscription
 from redrive.topology.names import ExchangeFamily, family_of
+from redrive.topology.outage import Outage, outages_of
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.tags import TagFilter
 
@@ -67,6 +69,7 @@ class SubscriberOptions(TypedDict, total=False):
     connection_name: str | None
     log_tracebacks: bool
     decoders: Mapping[str, Decoder] | None
+    outage: Outage | Sequence[Outage] | None
 
 
 class SubscriberBase(MiddlewareRegistry):
@@ -101,6 +104,7 @@ class SubscriberBase(MiddlewareRegistry):
         ssl_context: ContextSource | None = None,
         log_tracebacks: bool = False,
         decoders: Mapping[str, Decoder] | None = None,
+        outage: Outage | Sequence[Outage] | None = None,
     ) -> None:
         """Args:
             url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or an aio-pika
@@ -151,6 +155,9 @@ class SubscriberBase(MiddlewareRegistry):
                 body (decompressed) and its `Message`, and returns a value, which is validated as
                 the type that the handler asks for. `decode_msgpack` and `decode_protobuf` are
                 included.
+            outage: the errors that mean that something the handlers need is down, or several such
+                `Outage`s. While it is down, no messages are taken but one at a time, to try it.
+                Not for ordered and broadcast queues.
 
         Raises:
             ConfigurationError: an argument is invalid.
@@ -200,7 +207,15 @@ class SubscriberBase(MiddlewareRegistry):
             timedelta(seconds=seconds_of(patience)),
             log_tracebacks,
             checked_decoders(decoders),
+            outages=outages_of(outage),
         )
+        if outage and (ordered or broadcast):
+            raise ConfigurationError(
+                f"queue {queue!r} is {'ordered' if ordered else 'a broadcast queue'}, and has an "
+                "outage",
+                "Leave outage out: a failing message of an ordered queue holds up all others "
+                "anyway, and broadcast messages are not kept.",
+            )
         if ordered and (concurrency, self._options.prefetch) != (1, 1):
             raise ConfigurationError(
                 f"queue {queue!r} is ordered, but has a concurrency of {concurrency} and a "
@@ -277,6 +292,16 @@ class SubscriberBase(MiddlewareRegistry):
     def is_stuck(self) -> bool:
         """Whether `hung` has reached `max_hung`, so that it takes no more messages."""
         return self._processing is not None and self._processing.is_stuck
+
+    @property
+    def down(self) -> str | None:
+        """Name of the `Outage` for which it takes few messages or none; None if it takes all."""
+        return None if self._processing is None else self._processing.down
+
+    @property
+    def paused(self) -> Control | None:
+        """Who has paused its subscription, and why; None if nobody has."""
+        return None if self._processing is None else self._processing.paused
 
     @property
     def declined(self) -> int:

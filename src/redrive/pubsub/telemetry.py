@@ -25,6 +25,7 @@ from redrive.pubsub.instruments import (
     HANDLED_OUTCOME,
     LET_GO,
     PROCESS,
+    PUT_BACK,
     REDRIVEN,
     RETRIED,
     SCOPE,
@@ -41,6 +42,7 @@ from redrive.topology.decision import (
     Ack,
     Drop,
     MoveToFailed,
+    PutBack,
     RetryByBroker,
     RetryByLadder,
     RetryByReject,
@@ -241,6 +243,8 @@ class Telemetry:
                 | RetryInPlace()
             ):
                 instruments.add(RETRIED, queue)
+            case PutBack():
+                instruments.add(PUT_BACK, queue)
             case Drop():
                 instruments.add(LET_GO, queue)
                 self._done(queue, delivery, "let-go")

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from redrive.errors import ConfigurationError, HandlerTimeout
 from redrive.pubsub.handler_error import raised, traceback_of
@@ -28,6 +28,7 @@ from redrive.topology.decision import (
     decide,
     is_suspect,
     on_arrival,
+    put_back,
     rejection,
     route,
     step_aside,
@@ -50,6 +51,9 @@ class Verdict(NamedTuple):
 
 
 _DONE = Verdict(Ack(), AckIt())
+
+OutageSeen = Literal["known", "shared"] | None
+"""Whether an outage failed an attempt: see `Raised`."""
 
 
 class Decider:
@@ -76,7 +80,7 @@ class Decider:
     @property
     def counts_what_is_returned(self) -> bool:
         """Whether the broker counts messages that return to their queue without a verdict."""
-        return self._broker.counts_what_is_returned
+        return put_back(self._subscription, self._broker).to_end
 
     def step_aside(self, delivery: Delivery) -> Publish:
         """Return the publish that moves a message to the end of its queue, with its counts."""
@@ -86,9 +90,11 @@ class Decider:
         """Return the verdict for a handler that returned."""
         return _DONE
 
-    def failure(self, delivery: Delivery, error: BaseException) -> Verdict:
+    def failure(
+        self, delivery: Delivery, error: BaseException, outage: OutageSeen = None
+    ) -> Verdict:
         """Decide after the handler, or reading its argument, raised an error."""
-        outcome = raised(error, datetime.now(UTC), self._subscription.retry)
+        outcome = raised(error, datetime.now(UTC), self._subscription.retry, outage)
         if outcome.after is not None:
             try:
                 self._subscription.check_delay(outcome.after)
@@ -96,9 +102,11 @@ class Decider:
                 outcome = raised(too_long, datetime.now(UTC), self._subscription.retry)
         return self._verdict(delivery, outcome, lambda: traceback_of(error))
 
-    def overdue(self, delivery: Delivery, seconds: float, stack: str) -> Verdict:
+    def overdue(
+        self, delivery: Delivery, error: HandlerTimeout, stack: str, outage: OutageSeen = None
+    ) -> Verdict:
         """Decide after a handler timed out; `stack` shows where it hangs."""
-        outcome = raised(HandlerTimeout(seconds), datetime.now(UTC), self._subscription.retry)
+        outcome = raised(error, datetime.now(UTC), self._subscription.retry, outage)
         return self._verdict(delivery, outcome, lambda: stack)
 
     def without_ladder(self, delivery: Delivery, verdict: Verdict, why: str) -> Verdict | None:

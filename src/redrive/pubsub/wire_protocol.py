@@ -16,6 +16,8 @@ Done = Callable[[], None]
 
 HUNG = "redrive-hung"
 """Consumer argument with the number of its handlers that are still running after their timeout."""
+DOWN = "redrive-down"
+"""Consumer argument with the name of what is down, so that few messages are taken, if any."""
 
 
 class Channel(Protocol):
@@ -45,12 +47,14 @@ class Channel(Protocol):
         offset: int | str | None = None,
         timeout: int | None = None,
         hung: int | None = None,
+        down: str | None = None,
     ) -> str:
         """Start consuming; return the consumer's tag.
 
         `priority` is relative to the queue's other consumers, `offset` is where to start in a
         stream, as a number or `first`, `timeout` is how many milliseconds a delivery may stay
-        unsettled, and `hung` is the number of hanging handlers to report.
+        unsettled, `hung` is the number of hanging handlers to report, and `down` is the name of
+        what is down.
         """
 
     def cancel(self, tag: str, done: Done) -> None:

@@ -13,11 +13,12 @@ from redrive.pubsub.body import NO_DECODERS, Decoder
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.message import Message
-from redrive.pubsub.verdict import Decider
+from redrive.pubsub.verdict import Decider, OutageSeen
 from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT, BrokerVersion
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
+from redrive.topology.outage import Outage
 from redrive.topology.policy import longest_wait_of
 
 _A_MINUTE = 60
@@ -35,13 +36,18 @@ class WorkItem:
         "consumer",
         "decider",
         "delivery",
+        "failed_by_outage",
         "held",
+        "is_tried",
+        "outage",
         "outgoing",
+        "ran",
         "received",
         "resends",
         "settled",
         "step_began",
         "timed_out_after",
+        "turn",
     )
 
     def __init__(self, consumer: Consumer, decider: Decider, received: Received) -> None:
@@ -59,6 +65,13 @@ class WorkItem:
         """Seconds for which its handler has blocked the event loop."""
         self.step_began = 0.0
         """When it last began to block the loop, by the monotonic clock."""
+        self.ran = False
+        """Whether its handler was called."""
+        self.turn = 0
+        """How many outages had begun when it was handed to the workers."""
+        self.is_tried = self.failed_by_outage = False
+        """Whether it tries whether an outage is over, and whether an outage has failed it."""
+        self.outage: OutageSeen = None
 
     @property
     def name(self) -> str:
@@ -88,6 +101,7 @@ class ConsumeOptions:
         decoders: functions that read bodies, by content type.
         middleware: what runs around each attempt, the outermost first.
         on_give_up: called for each message that is being set aside.
+        outages: errors that mean that something the handlers need is down.
     """
 
     concurrency: int
@@ -102,6 +116,7 @@ class ConsumeOptions:
     decoders: Mapping[str, Decoder] = field(default_factory=lambda: NO_DECODERS)
     middleware: tuple[Middleware | AsyncMiddleware, ...] = ()
     on_give_up: tuple[GiveUpHook, ...] = ()
+    outages: tuple[Outage, ...] = ()
 
 
 def longest_stay(subscription: Subscription, options: ConsumeOptions, seconds: float) -> float:

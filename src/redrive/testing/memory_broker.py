@@ -68,9 +68,9 @@ class MemoryBroker:
     itself is replaced by a model, which redrive's contract tests compare to the real one. It has
     exchanges of all four kinds, classic and quorum queues, dead-lettering with `x-death`, TTLs,
     delivery limits, the delayed retry of 4.3, confirms and returns, consumer priorities and single
-    active consumers.
+    active consumers, and streams that forget nothing.
 
-    It has no users and permissions besides `guest`, no policies, no streams, no TLS, no management
+    It has no users and permissions besides `guest`, no policies, no TLS, no management
     API, no cluster, no memory alarm, no message priorities and no consumer timeout; nothing is
     written to disk. redrive's own waiting times are not affected by turning: the hold of an ordered
     queue, the delay before it reconnects, `handler_timeout`, `grace`. Unlike on RabbitMQ, a message

@@ -46,12 +46,16 @@ class Raised:
         give_up: None if the retry budget decides; otherwise why no retry can help.
         kind: the exception's class, for the policy's rules.
         after: how long the handler wants the message to wait; None leaves it to the policy.
+        outage: whether the message is not to blame, because something that handlers need is down:
+            `known` if that was known before this attempt failed, `shared` if other messages fail
+            for it too.
     """
 
     error: ErrorReport
     give_up: Literal["gave-up", "invalid-message"] | None = None
     kind: type[BaseException] | None = None
     after: timedelta | None = None
+    outage: Literal["known", "shared"] | None = None
 
 
 Outcome = Arrived | Handled | Raised
@@ -162,6 +166,18 @@ class RetryInPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class PutBack:
+    """Return the message to its queue as if it had not been tried.
+
+    Args:
+        to_end: whether it goes to the end of its queue, by a publish that keeps its counts. A
+            return to its place would be counted as a crash, or bring it back at once.
+    """
+
+    to_end: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MoveToFailed:
     """Set the message aside in the failed queue.
 
@@ -182,7 +198,7 @@ class Drop:
 
 
 Retried = RetryByReject | RetryByRepublish | RetryByLadder | RetryByBroker | RetryInPlace
-Settlement = Ack | Retried | MoveToFailed | Drop
+Settlement = Ack | Retried | PutBack | MoveToFailed | Drop
 Decision = Handle | Settlement
 WithoutLadder = RetryByReject | RetryByRepublish | RetryByBroker
 
@@ -297,9 +313,13 @@ def decide(
             return Ack()
         case Raised() if subscription.broadcast:
             return Drop()
-        case Raised(error, give_up, kind, after):
+        case Raised(error, give_up, kind, after, outage):
+            if outage == "known":
+                return put_back(subscription, broker)
             retries = retries_made(delivery)
             reason = give_up or _no_retry(delivery, policy, kind, retries, moment)
+            if reason == "retries-exhausted" and outage == "shared":
+                return PutBack(to_end=True)  # an outage does not cost a message its last attempt
             if reason is not None:
                 return MoveToFailed(reason, error, retries)
             delay = policy.delay_of(kind, retries + 1, moment.chance) if after is None else after
@@ -308,6 +328,12 @@ def decide(
             )
         case _:
             assert_never(outcome)
+
+
+def put_back(subscription: Subscription, broker: BrokerVersion) -> PutBack:
+    """Return how a message goes back to its queue uncounted: to its place, or to the end where the
+    broker would count that as a crash."""
+    return PutBack(to_end=subscription.queue_type == "quorum" and broker.counts_what_is_returned)
 
 
 def on_arrival(delivery: Delivery, subscription: Subscription) -> Handle | MoveToFailed:
@@ -471,6 +497,12 @@ class ReturnIt:
 
 
 @dataclass(frozen=True, slots=True)
+class NackIt:
+    """Return the delivery to its place with a nack, which is not counted. Stop consuming first, or
+    it comes again at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class PublishThenAck:
     """Publish as mandatory, and ack the delivery only after the publish is confirmed.
 
@@ -495,7 +527,7 @@ class HoldThenReturn:
     delay: timedelta
 
 
-Step = AckIt | RejectIt | ReturnIt | PublishThenAck | HoldThenReturn
+Step = AckIt | RejectIt | ReturnIt | NackIt | PublishThenAck | HoldThenReturn
 
 
 def route(
@@ -514,6 +546,9 @@ def route(
             return ReturnIt()
         case RetryInPlace(_, delay):
             return HoldThenReturn(delay)
+        case PutBack(to_end):
+            publish = step_aside(delivery, subscription, circumstances.frame_max)
+            return PublishThenAck(publish) if to_end and publish.complete else NackIt()
         case RetryByRepublish(retry, _, _, counts_on):
             return PublishThenAck(
                 rewrite.republish(
@@ -576,6 +611,9 @@ def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
                 f"at the head of {subscription.queue}, held for {delay.total_seconds():g} s "
                 f"(retry {retry} of {allowed})"
             )
+        case PutBack(to_end):
+            place = "at the end of" if to_end else "in"
+            return f"{place} {subscription.queue} again, uncounted"
         case MoveToFailed(reason, _, retries):
             return (
                 f"in {subscription.failed_queue} ({reason} after {retries} "

@@ -32,6 +32,7 @@ class QueueCount:
             to its publisher; None if unknown. Only classic queues report it.
         hung: handlers that still run after their timeout, as reported by the queue's consumers;
             None if none reports it.
+        down: what is down, as reported by the queue's consumers.
     """
 
     ready: int | None = 0
@@ -46,6 +47,7 @@ class QueueCount:
     holds_back: bool = False
     head_published: int | None = None
     hung: int | None = None
+    down: tuple[str, ...] = ()
 
     @property
     def total(self) -> int | None:
@@ -71,6 +73,7 @@ class Flow:
         dead_lettering: messages in the main and the retry queue that are being dead-lettered.
         hung: handlers that still run after their timeout, as reported by the main queue's
             consumers; None if none reports it.
+        down: what is down, as reported by the main queue's consumers.
         missing: which of the three queues do not exist.
     """
 
@@ -86,6 +89,7 @@ class Flow:
     rate_redriven: float | None = None
     dead_lettering: int | None = 0
     hung: int | None = None
+    down: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
 
@@ -122,6 +126,7 @@ def _flow(queue: str, queues: Mapping[str, QueueCount]) -> Flow:
         main.consumers if main is not None else 0,
         dead_lettering=total_of(one.dead_lettering for one in (main, retry) if one is not None),
         hung=main.hung if main is not None else None,
+        down=main.down if main is not None else (),
         missing=_missing(main, retry, failed),
     )
     if main is None or failed is None:

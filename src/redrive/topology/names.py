@@ -14,6 +14,7 @@ RETRY_SUFFIX = "@retry"
 FAILED_SUFFIX = "@failed"
 DELIVER_SUFFIX = ".deliver"
 UNROUTED_SUFFIX = ".unrouted"
+CONTROL_SUFFIX = ".control"
 TAGS_SUFFIX = "@tags"
 JOURNAL = "redrive.journal"
 """The stream that holds the journal of jobs."""
@@ -186,6 +187,11 @@ class ExchangeFamily:
     def deliver(self) -> str:
         """The exchange through which delayed messages reach their queues."""
         return self.main + DELIVER_SUFFIX
+
+    @property
+    def control(self) -> str:
+        """The stream of pauses and rates, which workers follow."""
+        return self.main + CONTROL_SUFFIX
 
     @property
     def unrouted(self) -> str:

@@ -2,11 +2,12 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from redrive.errors import RedriveError
 from redrive.pubsub.admin import dead_letter_survey
-from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_api import ConsumerReports, ManagementAPI
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.flow import QueueCount, total_of
 from redrive.topology.names import FAILED_SUFFIX, retry_queue
@@ -30,6 +31,7 @@ class QueueState:
         retry: how many are waiting for their next attempt; None for a dead-letter queue.
         consumers: how many consumers the main queue or dead-letter queue has; None if unknown.
         moving: how many the broker is moving between its queues or holds back; None if not counted.
+        down: what is down, according to the main queue's workers.
     """
 
     place: QueuePlace
@@ -39,6 +41,7 @@ class QueueState:
     retry: int | None = None
     consumers: int | None = None
     moving: int | None = 0
+    down: tuple[str, ...] = ()
 
 
 class QueueStates:
@@ -70,9 +73,10 @@ class QueueStates:
         url = BrokerURL.parse(self._settings.url)
         with ManagementAPI(url, self._settings.management_url) as management:
             counts = management.counts()
+            reports = _reports(management)
             others = dead_letter_survey.over_management(management)
         ours = [
-            _of_subscription(name.removesuffix(FAILED_SUFFIX), counts)
+            _of_subscription(name.removesuffix(FAILED_SUFFIX), counts, reports)
             for name in counts
             if name.endswith(FAILED_SUFFIX) and name != FAILED_SUFFIX
         ]
@@ -88,7 +92,17 @@ class QueueStates:
         return sorted((*ours, *foreign), key=lambda line: (-(line.failed or 0), line.place.name))
 
 
-def _of_subscription(main: str, counts: dict[str, QueueCount]) -> QueueState:
+def _reports(management: ManagementAPI) -> Mapping[str, ConsumerReports]:
+    """Return what consumers report; nothing if the broker does not list them."""
+    try:
+        return management.reports()
+    except RedriveError:
+        return {}
+
+
+def _of_subscription(
+    main: str, counts: dict[str, QueueCount], reports: Mapping[str, ConsumerReports]
+) -> QueueState:
     failed, own, retry = (
         counts.get(name) for name in (f"{main}{FAILED_SUFFIX}", main, retry_queue(main))
     )
@@ -105,6 +119,7 @@ def _of_subscription(main: str, counts: dict[str, QueueCount]) -> QueueState:
             if count is not None
             for moving in (count.dead_lettering, count.held_back)
         ),
+        tuple(sorted(reports[main].down)) if main in reports else (),
     )
 
 

@@ -12,7 +12,6 @@ from redrive.cli import options
 from redrive.cli.environment import management_url_for
 from redrive.cli.job_options import RecordedJobOptions
 from redrive.cli.options import BrokerOptions, FamilyOptions, expanded
-from redrive.errors import ConfigurationError
 
 PROD, STAGING = "amqp://u:p@prod:5672/", "amqp://u:p@staging:5672/"
 MANAGEMENT = "http://prod:15672"
@@ -83,9 +82,3 @@ def test_a_management_api_without_a_broker_in_the_environment_is_that_of_any(
 ) -> None:
     monkeypatch.delenv(options.URL_VARIABLE, raising=False)
     assert management_url_for(STAGING, MANAGEMENT, from_environment=True) == MANAGEMENT
-
-
-@pytest.mark.parametrize("text", ["", "0/s", "-1", "5/d", "fast"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError):
-        options.rate_of(text)

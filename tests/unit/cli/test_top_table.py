@@ -7,6 +7,7 @@ import pytest
 from redrive.cli import top
 from redrive.cli.output import Cell, TableColumn, fitting
 from redrive.errors import BrokerUnavailable
+from redrive.pubsub.admin.management_api import ConsumerReports
 from redrive.topology.flow import Flow, QueueCount
 
 LONG = "warehouse-management@inventory-reservations"
@@ -61,13 +62,18 @@ def test_handlers_that_hang_have_a_column_where_a_worker_tells_of_them() -> None
     assert [[text_of(cell) for cell in row[-2:]] for row in rows] == [["2", "2 hung"], ["–", ""]]
 
 
+def test_what_is_down_is_the_state_of_a_subscription() -> None:
+    state = top._state_of(replace(HEALTHY, down=("billing", "mail")))
+    assert state.text == "down: billing, mail"
+
+
 class WithoutStatistics:
     """A management API that counts messages and lists no consumers."""
 
     def counts(self) -> dict[str, QueueCount]:
         return {"shop@orders": QueueCount(ready=3), "shop@orders@failed": QueueCount()}
 
-    def hung(self) -> dict[str, int]:
+    def reports(self) -> dict[str, ConsumerReports]:
         raise BrokerUnavailable("http://localhost:15672", "it keeps no statistics")
 
 

@@ -62,6 +62,7 @@ class FakeChannel:
         self.priorities: list[int | None] = []
         self.timeouts: list[int | None] = []
         self.hung: list[int | None] = []
+        self.down: list[str | None] = []
         self.unsettled: dict[int, Received] = {}
         self.settled: list[Settling] = []
         self.closed_by_client = False
@@ -105,6 +106,7 @@ class FakeChannel:
         offset: int | str | None = None,
         timeout: int | None = None,
         hung: int | None = None,
+        down: str | None = None,
     ) -> str:
         """Begins a consumer."""
         assert self._is_open
@@ -113,6 +115,7 @@ class FakeChannel:
         self.priorities.append(priority)
         self.timeouts.append(timeout)
         self.hung.append(hung)
+        self.down.append(down)
         self._ask(done or _nothing)
         return tag
 

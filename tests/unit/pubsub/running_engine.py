@@ -15,6 +15,7 @@ from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.decision import Settlement
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
+from redrive.topology.outage import Outage
 from redrive.topology.policy import RetryPolicy
 from unit.pubsub.fake_wire import VERSION, FakeChannel, FakeLink, FakeWire, FakeWorkers
 
@@ -41,6 +42,7 @@ class RunningEngine:
         declare: declares the topology; None where nothing may be declared.
         where: says of a message whether it is handled.
         isolation: what other engines of the same process are in; None for no others.
+        outages: errors that mean that something is down.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class RunningEngine:
         declare: Callable[[int, bool], object] | None = None,
         where: Callable[..., bool] | None = None,
         isolation: Isolation | None = None,
+        outages: tuple[Outage, ...] = (),
     ) -> None:
         self.isolation = isolation or Isolation()
         self.notes: list[Settlement] = []
@@ -68,6 +71,7 @@ class RunningEngine:
                 handler_timeout=handler_timeout,
                 max_hung=max_hung,
                 grace=GRACE,
+                outages=outages,
             ),
             declare=declare,
             dropped=self.dropped,
@@ -146,6 +150,8 @@ class RunningEngine:
         verdict = self.engine.arrived(item)
         if verdict is not None:
             self.engine.settle(item, verdict)
+        elif item.delivery is not None:
+            self.engine.message_of(item.delivery, item)
         return item
 
     def end(self, item: WorkItem, error: BaseException | None = None) -> None:

@@ -582,9 +582,9 @@ def test_what_a_free_thread_takes_before_the_connection_hears_of_a_stop_is_not_b
     channel = running.consuming
     running.deliver()
     item = running.workers.waiting.popleft()
-    assert not running.engine.skip_if_stopping(item)
+    assert not running.engine.skips(item)
     running.engine.stop()
-    assert running.engine.skip_if_stopping(item)
+    assert running.engine.skips(item)
     running.run()
     assert channel.settled == [Settling("nack", (1,), requeue=True)]
     assert running.ends == 1

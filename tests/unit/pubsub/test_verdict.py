@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from deliveries import FRAME_MAX, SUBSCRIPTION, death, deaths, first_delivery, returned
-from redrive.errors import GiveUp, InvalidMessage, Retry
+from redrive.errors import GiveUp, HandlerTimeout, InvalidMessage, Retry
 from redrive.pubsub.verdict import Decider
 from redrive.topology import headers
 from redrive.topology.broker_version import BrokerVersion
@@ -98,7 +98,7 @@ def test_without_the_ladder_a_retry_waits_in_its_retry_queue_and_says_why(
 
 
 def test_a_handler_that_runs_for_too_long_failed_where_it_hangs(decider: Decider) -> None:
-    verdict = decider.overdue(EXHAUSTED, 5, "a stack")
+    verdict = decider.overdue(EXHAUSTED, HandlerTimeout(5), "a stack")
     assert isinstance(verdict.settlement, MoveToFailed)
     assert verdict.settlement.error.traceback == "a stack"
     assert "5" in verdict.settlement.error.message

@@ -8,15 +8,15 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
 from redrive.pubsub import tls
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.url import BrokerURL, Endpoint, check_unambiguous, options_of
-from redrive.pubsub.wire_protocol import HUNG
-from redrive.redaction import redact
+from redrive.pubsub.wire_protocol import DOWN, HUNG
+from redrive.redaction import in_one_line, redact
 from redrive.topology.delay_policy import Policy, holding
 from redrive.topology.diff import Observed
 from redrive.topology.flow import QueueCount
@@ -81,6 +81,18 @@ _TLS = (
 )
 _WRONG_NAME = "Use a host name that its certificate is valid for: --management-url."
 _WRONG_TIMES, _WRONG_NAMES = (9, 10), (62, 64)  # OpenSSL's X509_V_ERR_…
+
+
+class ConsumerReports(NamedTuple):
+    """What the consumers of a queue report by their arguments.
+
+    Args:
+        hung: handlers that are still running after their timeout; None if none reports it.
+        down: names of what is down, so that they take few messages or none.
+    """
+
+    hung: int | None = None
+    down: frozenset[str] = frozenset()
 
 
 class ManagementAPI:
@@ -241,15 +253,21 @@ class ManagementAPI:
             for queue in self._get(f"/api/queues/{self._vhost}?{_COUNTS}")
         }
 
-    def hung(self) -> dict[str, int]:
-        """Return the number of handlers that are still running after their timeout, for each queue
-        with a consumer that reports it."""
-        found: dict[str, int] = {}
+    def reports(self) -> dict[str, ConsumerReports]:
+        """Return what consumers report about themselves, for each queue with one that reports
+        something."""
+        found: dict[str, ConsumerReports] = {}
         for consumer in self._get(f"/api/consumers/{self._vhost}?columns=queue.name,arguments"):
-            said = table(consumer.get("arguments")).get(HUNG)
-            if isinstance(said, int):
+            arguments = table(consumer.get("arguments"))
+            hung, down = arguments.get(HUNG), arguments.get(DOWN)
+            if isinstance(hung, int) or isinstance(down, str):
                 queue = str(table(consumer.get("queue")).get("name"))
-                found[queue] = found.get(queue, 0) + max(0, said)
+                before = found.get(queue, ConsumerReports())
+                more = max(0, hung) if isinstance(hung, int) else None
+                found[queue] = ConsumerReports(
+                    before.hung if more is None else (before.hung or 0) + more,
+                    before.down | ({in_one_line(down)[:100]} if isinstance(down, str) else set()),
+                )
         return found
 
     def observe(self) -> Observed:

@@ -51,6 +51,19 @@ def worker_policies(
     }
 
 
+def worker_outages(
+    destination: BrokerAccess, management_url: str | None, queues: Collection[str]
+) -> dict[str, list[str]] | None:
+    """Return what is down according to each queue's workers; None if the management API does not
+    answer or lists no consumers."""
+    try:
+        with ManagementAPI.of(destination, management_url, QUICK_TIMEOUT) as management:
+            reports = management.reports()
+    except RedriveError:
+        return None
+    return {queue: sorted(reports[queue].down) if queue in reports else [] for queue in queues}
+
+
 _AGE = 5.0
 """How many seconds numbers are cached. The broker's own numbers are as old as that."""
 

@@ -16,6 +16,7 @@ from redrive.pubsub.aio.declarer import declare_on_thread
 from redrive.pubsub.aio.loop_watch import watch_of_loop
 from redrive.pubsub.aio.workers import TimedCoroutine, Workers
 from redrive.pubsub.attempt import AsyncMiddleware, AsyncMiddlewareCall, Attempt, hook_failed
+from redrive.pubsub.control_follower import Controls
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import awaitable_of, check_result
 from redrive.pubsub.handler_table import HandlerTable
@@ -91,6 +92,8 @@ class TaskEngine(Engine):
                 partial(publishes.link_for, patience=options.patience),
                 publishes.when_closed,
             ),
+            controls=Controls(link.call_later) if shared is None else shared.controls,
+            owns_controls=shared is None,
         )
         self._loop_watch = watch_of_loop()
         self._loop_watch.enter()
@@ -107,7 +110,7 @@ class TaskEngine(Engine):
         self.known.set()
 
     async def _work(self, item: WorkItem) -> None:
-        if self.skip_if_stopping(item):
+        if self.skips(item):
             return
         limit = self._options.handler_timeout
         try:

@@ -38,7 +38,7 @@ from redrive.amqp.frames import (
 )
 from redrive.pubsub.client_hook import check_hooks
 from redrive.pubsub.url import AuthMechanism, Endpoint, Login
-from redrive.pubsub.wire_protocol import HUNG, Channel, Done, logged_block
+from redrive.pubsub.wire_protocol import DOWN, HUNG, Channel, Done, logged_block
 from redrive.topology.broker_version import BrokerVersion
 
 logger = logging.getLogger("redrive")
@@ -409,6 +409,7 @@ class _Channel:
         offset: int | str | None = None,
         timeout: int | None = None,
         hung: int | None = None,
+        down: str | None = None,
     ) -> str:
         """Start consuming and return the consumer tag."""
         self._consumers += 1
@@ -418,6 +419,7 @@ class _Channel:
             "x-stream-offset": offset,
             "x-consumer-timeout": timeout,
             HUNG: hung,
+            DOWN: down,
         }
         fields = b"".join(
             short_bytes(name) + encode_value(value)

@@ -8,12 +8,15 @@ from typing import ClassVar, Literal, Self, cast
 from redrive.errors import ConfigurationError
 from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
 from redrive.pubsub.blocking.connection import Connector, Link
+from redrive.pubsub.blocking.control import control_for, send
 from redrive.pubsub.blocking.publisher import Publisher
 from redrive.pubsub.blocking.subscriber import Subscriber, check_some, run_started
 from redrive.pubsub.lifecycle import CLOSING_TIME
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.router_base import RouterBase
 from redrive.pubsub.shared_link import SharedLink
+from redrive.topology.durations import Duration
+from redrive.topology.rates import Rate
 
 
 class Router(RouterBase[Subscriber]):
@@ -157,6 +160,52 @@ class App(AppBase[Subscriber, Publisher]):
         if running is not None:
             for subscriber in running.subscribers:
                 subscriber.abort()
+
+    def pause(
+        self,
+        queue: str,
+        *,
+        reason: str = "",
+        duration: Duration | None = None,
+        rate: Rate | None = None,
+    ) -> None:
+        """Pause a subscription: its workers take no more messages, wherever they run.
+
+        Workers notice within two seconds, finish what is running, and return the rest to the queue
+        uncounted. Workers that start later keep to it. The pause is kept by the broker, in the
+        stream `master.control`.
+
+        Args:
+            queue: its main queue, of this app or another one.
+            reason: why, for people.
+            duration: how long; None until `resume`.
+            rate: go slower instead: messages per second of all workers together, or a text such as
+                `10/s`.
+
+        Raises:
+            ConfigurationError: an argument is invalid, or the app has no URL.
+            PermissionDenied: the user may not write to the stream.
+            BrokerUnavailable: no broker answered.
+        """
+        control = control_for(queue, "pause", reason=reason, for_=duration, rate=rate)
+        send(self._control_connector(), self._family_of(queue), control)
+
+    def resume(self, queue: str, *, reason: str = "") -> None:
+        """End a pause, or a rate: the workers of a subscription take messages as usual.
+
+        Args:
+            queue: its main queue.
+            reason: why, for people.
+
+        Raises:
+            ConfigurationError, PermissionDenied, BrokerUnavailable: as `pause`.
+        """
+        control = control_for(queue, "resume", reason=reason)
+        send(self._control_connector(), self._family_of(queue), control)
+
+    def _control_connector(self) -> Connector:
+        place = self._place()
+        return Connector(place.url, f"{place.name} control", self._credentials, self._ssl_context)
 
     @property
     def ready(self) -> bool:

@@ -25,6 +25,7 @@ from redrive.pubsub.blocking import client_errors
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.lifecycle import ANSWER_TIMEOUT
 from redrive.topology.broker_version import BrokerVersion
+from redrive.topology.control import control_queue
 from redrive.topology.delay_route import LEVELS
 from redrive.topology.diff import Difference, Differs, Missing, Retired, sentence_of
 from redrive.topology.ladder import HOW_TO_HAVE_THE_LADDER, Ladder, with_ladder
@@ -34,6 +35,7 @@ from redrive.topology.names import ExchangeFamily
 logger = logging.getLogger("redrive")
 
 _IN_USE, _LOCKED = 406, 405
+_PERSISTENT = 2
 _TRIES = 5
 _BETWEEN_TRIES = 1.0
 """Seconds to wait before a declaration that failed in the broker is retried."""
@@ -284,6 +286,28 @@ class Declarer:
             ).method.message_count
         )
 
+    def append(self, stream: str, body: bytes, user: str) -> None:
+        """Publish a message to a queue or a stream, and return once the broker has it. The broker
+        checks that the user is the one that has logged in; leave it empty not to name one."""
+        channel = self._connection.channel()
+        channel.confirm_delivery()
+        properties = pika.BasicProperties(
+            content_type="application/json",
+            delivery_mode=_PERSISTENT,
+            user_id=user or None,
+            app_id="redrive",
+        )  # type: ignore[no-untyped-call]
+        try:
+            channel.basic_publish("", stream, body, properties, mandatory=True)
+        except exceptions.ChannelClosedByBroker as error:
+            raise client_errors.of_channel(error, f"write to the stream {stream!r}") from error
+        except (exceptions.UnroutableError, exceptions.NackError) as error:
+            raise ConfigurationError(
+                f"the stream {stream!r} does not exist, or takes nothing now",
+                "Let somebody with the configure permission run this once.",
+            ) from error
+        channel.close()
+
     def _found(self, look: _Call, what: Exchange | Queue) -> _Answer | None:
         try:
             with self._ending_silence(what):
@@ -390,7 +414,15 @@ def declare(
         declarer.declare_all(topology)
         for what in Ladder(subscription.exchanges).topology(levels).objects if levels else ():
             declarer.declare(what)
+        declare_control(declarer, subscription.exchanges)
         return declarer.version
+
+
+def declare_control(declarer: Declarer, exchanges: ExchangeFamily) -> None:
+    """Create the stream of pauses, so that workers can follow it before the first one. Without the
+    permission, or on a broker without streams, there is none, and whoever follows it says so."""
+    with contextlib.suppress(PermissionDenied, TopologyMismatch, ConfigurationError):
+        declarer.declare(control_queue(exchanges))
 
 
 @_asked_again

@@ -12,6 +12,7 @@ from redrive.pubsub.blocking.connection import Connector, Link, publishing_conne
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.blocking.outcome_reporter import OutcomeReporter
 from redrive.pubsub.blocking.workers import Workers
+from redrive.pubsub.control_follower import Controls
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.handler_table import HandlerTable
@@ -79,6 +80,8 @@ class ThreadEngine(Engine):
                 partial(publishes.link_for, patience=options.patience),
                 publishes.when_closed,
             ),
+            controls=Controls(link.call_later) if shared is None else shared.controls,
+            owns_controls=shared is None,
         )
 
     def begun(self) -> None:
@@ -92,7 +95,7 @@ class ThreadEngine(Engine):
         self._outcomes.when_told(self.finished.set)
 
     def _work(self, item: WorkItem) -> None:
-        if self.skip_if_stopping(item):
+        if self.skips(item):
             return
         try:
             verdict = self._verdict(item)

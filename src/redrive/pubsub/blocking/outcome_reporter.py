@@ -21,6 +21,7 @@ from redrive.topology.decision import (
     Ack,
     Drop,
     MoveToFailed,
+    PutBack,
     RetryByBroker,
     RetryByLadder,
     RetryByReject,
@@ -144,7 +145,7 @@ def _outcomes_of(delivery: Delivery, settlement: Settlement) -> tuple[str, ...]:
     """Return the fields of `Outcomes` that a settled message counts for; none if it failed before
     and is only retried again."""
     match settlement:
-        case Drop():
+        case Drop() | PutBack():
             return ()
         case Ack():
             return ("handled", "handled_after_retry") if retries_made(delivery) else ("handled",)

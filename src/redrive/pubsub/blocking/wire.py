@@ -21,7 +21,7 @@ from pika import exceptions, frame
 
 from redrive.amqp.frames import BadFrame, ChannelEvents, FrameReader
 from redrive.pubsub.client_hook import check_hooks
-from redrive.pubsub.wire_protocol import HUNG, Channel, Done, logged_block
+from redrive.pubsub.wire_protocol import DOWN, HUNG, Channel, Done, logged_block
 from redrive.topology.broker_version import BrokerVersion
 
 _READ_SIZE = 64 * 1024
@@ -74,6 +74,7 @@ class _PikaChannel:
         offset: int | str | None = None,
         timeout: int | None = None,
         hung: int | None = None,
+        down: str | None = None,
     ) -> str:
         """Start consuming and return the consumer tag."""
         given = {
@@ -81,6 +82,7 @@ class _PikaChannel:
             "x-stream-offset": offset,
             "x-consumer-timeout": timeout,
             HUNG: hung,
+            DOWN: down,
         }
         arguments = {name: value for name, value in given.items() if value is not None} or None
         answered = None if done is None else lambda _: done()

@@ -27,6 +27,7 @@ class ConsumerModel:
         priority: int = 0,
         no_ack: bool = False,
         exclusive: bool = False,
+        offset: int = 0,
     ) -> None:
         self.tag = tag
         self.receiver = receiver
@@ -35,6 +36,8 @@ class ConsumerModel:
         self.no_ack = no_ack
         self.exclusive = exclusive
         self.unsettled = 0
+        self.offset = offset
+        """Offset of the message of a stream that it gets next."""
 
     @property
     def has_room(self) -> bool:

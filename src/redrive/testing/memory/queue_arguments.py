@@ -11,7 +11,7 @@ from redrive.topology.broker_version import BrokerVersion
 
 T = TypeVar("T")
 
-QUORUM, CLASSIC = "quorum", "classic"
+QUORUM, CLASSIC, STREAM = "quorum", "classic", "stream"
 _NO_LIMIT = 2**62
 
 _COMPARED = (
@@ -39,6 +39,7 @@ class QueueArguments:
     """The arguments of a queue that the model supports; times in milliseconds."""
 
     is_quorum: bool = False
+    is_stream: bool = False
     ttl_ms: int | None = None
     expires_ms: int | None = None
     dead_letter_exchange: str | None = None
@@ -58,7 +59,7 @@ class QueueArguments:
     def read(cls, queue: str, table: Table, version: BrokerVersion) -> "QueueArguments":
         """Parse the arguments from a field table."""
         kind = _text(queue, table, "x-queue-type") or CLASSIC
-        if kind not in (QUORUM, CLASSIC):
+        if kind not in (QUORUM, CLASSIC, STREAM):
             raise _invalid(queue, "x-queue-type", "the in-memory broker does not support it")
         is_quorum = kind == QUORUM
         holds_back = version.holds_failed_messages_back
@@ -71,6 +72,7 @@ class QueueArguments:
         refuses = overflow in ("reject-publish", "reject-publish-dlx")
         return cls(
             is_quorum,
+            kind == STREAM,
             _number(queue, table, "x-message-ttl"),
             _number(queue, table, "x-expires", least=1),
             _text(queue, table, "x-dead-letter-exchange"),

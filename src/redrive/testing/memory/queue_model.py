@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from redrive.amqp.field_table import Table
 from redrive.testing.memory.consumer_model import ConsumerChannel, ConsumerModel
-from redrive.testing.memory.message_copy import Content, MessageCopy
+from redrive.testing.memory.message_copy import Content, MessageCopy, with_headers
 from redrive.testing.memory.queue_arguments import QueueArguments
 from redrive.topology.broker_version import BrokerVersion
 
@@ -53,6 +53,8 @@ class QueueModel:
         self._bytes = 0
         self._positions = itertools.count()
         self._turn = 0
+        self.log: list[Content] = []
+        """All messages of a stream, which keeps them; retention is not modelled."""
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -70,6 +72,9 @@ class QueueModel:
         """Append a message. Return whether it was accepted, and the messages dropped because of the
         length limit."""
         arguments = self.arguments
+        if arguments.is_stream:
+            self.log.append(content)
+            return True, []
         if arguments.refuses_when_full and self._is_full(1, len(content.body)):
             return False, []
         returns = content.carried if self._continues_counts else 0
@@ -89,9 +94,20 @@ class QueueModel:
             self.unsettled += 1
         return copy
 
+    def read(self, consumer: ConsumerModel) -> MessageCopy | None:
+        """Return the next message of a stream for a consumer, with its offset; None if it has read
+        all."""
+        if consumer.offset >= len(self.log):
+            return None
+        content, offset = self.log[consumer.offset], consumer.offset
+        consumer.offset += 1
+        marked = with_headers(content.properties, {"x-stream-offset": offset})
+        return MessageCopy(content._replace(properties=marked, encoded=None), offset, None, 0)
+
     def settled(self, copy: MessageCopy) -> None:
         """Note that a consumer is done with a message, which is no longer in the queue."""
-        self.unsettled -= 1
+        if not self.arguments.is_stream:
+            self.unsettled -= 1
 
     def give_back(self, copy: MessageCopy, now: float, *, failed: bool) -> bool:
         """Take back a message from a consumer; return False if its delivery limit is exceeded.
@@ -99,6 +115,8 @@ class QueueModel:
         A quorum queue puts it behind messages that were returned earlier, a classic queue at its
         old place. Source: docs/brokers.md, "The order of a failed queue".
         """
+        if self.arguments.is_stream:
+            return True
         self.unsettled -= 1
         copy.acquired += 1
         if self.arguments.counts_returns and (failed or self._version < _COUNTS_FAILURES_ALONE):

@@ -131,7 +131,14 @@ class SessionChannel:
     # --- consuming --------------------------------------------------------------------------------
 
     def consume(
-        self, queue: QueueModel, tag: str, *, priority: int, no_ack: bool, exclusive: bool
+        self,
+        queue: QueueModel,
+        tag: str,
+        *,
+        priority: int,
+        no_ack: bool,
+        exclusive: bool,
+        offset: object = None,
     ) -> None:
         """Start a consumer."""
         if tag in self._consumers:
@@ -146,6 +153,7 @@ class SessionChannel:
             priority=priority,
             no_ack=no_ack,
             exclusive=exclusive,
+            offset=_start_of(queue, offset),
         )
         self._host.consume(queue, consumer)
         self._consumers[tag] = consumer, queue
@@ -280,3 +288,16 @@ class SessionChannel:
 
     def _write_content(self, properties: bytes, body: bytes) -> None:
         self._write(content_frames(self.number, properties, body, self._frame_max))
+
+
+def _start_of(queue: QueueModel, offset: object) -> int:
+    """Return where a consumer begins in a stream; by default at its end."""
+    match offset:
+        case "first":
+            return 0
+        case int():
+            return offset
+        case "last":
+            return max(0, len(queue.log) - 1)
+        case _:
+            return len(queue.log)

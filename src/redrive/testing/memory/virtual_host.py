@@ -378,6 +378,9 @@ class VirtualHost:
             content = queue.undelivered.popleft()
             if not self._dead_letter(content, "expired"):
                 queue.undelivered.append(content)
+        if queue.arguments.is_stream:
+            self._serve_stream(queue)
+            return
         expired = queue.expire(now)
         while True:
             for copy in expired:
@@ -395,6 +398,12 @@ class VirtualHost:
             consumer.receiver.deliver(consumer, taken)
             expired = queue.expire(now)
         self._schedule(queue)
+
+    def _serve_stream(self, queue: QueueModel) -> None:
+        for consumer in queue.consumers:
+            while consumer.has_room and (copy := queue.read(consumer)) is not None:
+                consumer.unsettled += 1
+                consumer.receiver.deliver(consumer, copy)
 
     def _schedule(self, queue: QueueModel) -> None:
         moment = queue.next_due()
