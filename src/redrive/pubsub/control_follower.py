@@ -19,7 +19,8 @@ logger = logging.getLogger("redrive")
 _QUIET = 0.05
 """Seconds without an entry after which the stream counts as read: there is no way to ask where it
 ends. Source: `failures/journal_stream.py`."""
-_LONGEST_READING = 5.0
+_LONGEST_READING = 3.0
+"""Seconds to wait for the stream before messages are taken."""
 _AGAIN_AFTER = 60.0
 _CHECK_EVERY = 30.0
 """Seconds between looks at the clock while a pause has an end, since clocks jump."""
@@ -43,7 +44,6 @@ class ControlFollower:
         self._last = -1
         """Offset of the last entry that was read."""
         self._read = 0
-        self._began = 0.0
         self._is_refused = False
         self.is_known = False
         """Whether what was in the stream at the start has been read, or can't be."""
@@ -65,7 +65,6 @@ class ControlFollower:
         """Follow the stream on a new connection."""
         self._wire = wire
         self._read = 0
-        self._began = time.monotonic()
         self._consumer = StreamConsumer(
             wire,
             self._stream,
@@ -76,6 +75,9 @@ class ControlFollower:
             refused=lambda error: self._refused(wire, error),
             begun=self._check_known,
         )
+        if not self.is_known:
+            # Messages must not wait for a stream that does not answer.
+            self._call_later(_LONGEST_READING, lambda: self._stop_waiting(wire))
 
     def disconnected(self) -> None:
         """Forget the connection."""
@@ -89,10 +91,14 @@ class ControlFollower:
     def _is_quiet(self, read: int, wire: Wire | None) -> None:
         if self.is_known or wire is not self._wire:
             return
-        if read == self._read or time.monotonic() - self._began > _LONGEST_READING:
+        if read == self._read:
             self._know()
         else:
             self._check_known()
+
+    def _stop_waiting(self, wire: Wire) -> None:
+        if not self.is_known and wire is self._wire:
+            self._know()
 
     def _know(self) -> None:
         self.is_known = True

@@ -1,0 +1,113 @@
+"""`redrive pause` and `redrive resume`: stop the workers of a subscription from taking messages."""
+
+from typing import Annotated
+
+import typer
+
+from redrive.cli import options
+from redrive.cli.output import OutputFormat, Printer
+from redrive.failures.operator_name import whoami
+from redrive.pubsub.blocking import control
+from redrive.pubsub.blocking.connection import Connector, default_name
+from redrive.pubsub.blocking.declarer import declaring
+from redrive.topology.control import Control
+from redrive.topology.names import ExchangeFamily
+
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; shown wherever the pause is.")
+]
+
+
+@options.expanded
+def pause(
+    queue: options.Queue,
+    reason: Reason = "",
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="DURATION",
+            help="How long: 30m, 2h. Default: until redrive resume.",
+            show_default=False,
+        ),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            "--rate",
+            metavar="N/s",
+            help="Go slower instead of stopping: the most messages that all workers together begin "
+            "per second, minute or hour, such as 10/s, 30/m, 500/h.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    broker: options.FamilyOptions,
+    output: options.Output = OutputFormat.TABLE,
+) -> None:
+    """Pause a subscription: its workers take no more messages, wherever they run.
+
+    Workers notice within two seconds. They finish what is running, and return the rest to the queue
+    uncounted. Workers that start later keep to it. The broker keeps the pause, in a small stream of
+    the exchange family (master.control), until redrive resume, or until its time is over.
+
+    Workers of a version that does not know pauses go on. So do those whose user may not read the
+    stream; they say so in their log.
+
+    \b
+    Examples:
+      redrive pause ucenter@user --reason "migration of the user table" --for 30m
+      redrive pause ucenter@user --rate 10/s
+    """
+    connector = Connector(broker.url, default_name("pause", queue))
+    wanted = control.control_for(
+        queue, "pause", reason=reason, for_=duration, rate=rate, who=whoami()
+    )
+    _send(Printer(output), connector, broker.family, wanted)
+
+
+@options.expanded
+def resume(
+    queue: options.Queue,
+    reason: Reason = "",
+    *,
+    broker: options.FamilyOptions,
+    output: options.Output = OutputFormat.TABLE,
+) -> None:
+    """End a pause, or a rate, of redrive pause: the workers take messages as usual.
+
+    \b
+    Example:
+      redrive resume ucenter@user
+    """
+    connector = Connector(broker.url, default_name("resume", queue))
+    wanted = control.control_for(queue, "resume", reason=reason, who=whoami())
+    _send(Printer(output), connector, broker.family, wanted)
+
+
+def _send(
+    printer: Printer, connector: Connector, exchanges: ExchangeFamily, wanted: Control
+) -> None:
+    with declaring(connector) as declarer:
+        depth = declarer.depth(wanted.queue)
+    control.send(connector, exchanges, wanted)
+    printer.result(
+        {
+            "queue": wanted.queue,
+            "action": wanted.action,
+            **wanted.as_json(),
+            "by": connector.url.username or None,
+            "consumers": None if depth is None else depth.consumers,
+        }
+    )
+    if printer.as_json:
+        return
+    if wanted.action == "resume":
+        printer.say(f"{wanted.queue} is resumed.")
+    else:
+        end = "" if wanted.until is not None else f" It ends with: redrive resume {wanted.queue}"
+        printer.say(f"{wanted.queue} is {wanted.told_by(connector.url.username)}.{end}")
+    if depth is None:
+        printer.note(f"There is no queue {wanted.queue}; this holds for workers that create it.")
+    elif not depth.consumers and wanted.action == "pause":
+        printer.note("Nobody consumes it now; workers that start keep to it.")
