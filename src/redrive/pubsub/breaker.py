@@ -15,6 +15,7 @@ from typing import NamedTuple
 from redrive.errors import HandlerTimeout
 from redrive.pubsub import stops
 from redrive.pubsub.handler_error import errors_in, report_of
+from redrive.pubsub.stops import Stop
 from redrive.pubsub.verdict import OutageSeen
 from redrive.pubsub.work import WorkItem
 from redrive.redaction import in_one_line, redact
@@ -200,9 +201,9 @@ class Breaker:
 
     def _show(self, cause: Outage | None) -> None:
         if self._cause is not None:
-            stops.of_this_process.remove(self._queue, self._cause.name)
+            stops.of_this_process.remove(Stop(self._queue, self._cause.name))
         if cause is not None:
-            stops.of_this_process.add(self._queue, cause.name)
+            stops.of_this_process.add(Stop(self._queue, cause.name))
         self._cause = cause
 
     def _note(self, item: WorkItem) -> None:

@@ -39,6 +39,7 @@ from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
 from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.redeclaration import Redeclarer
+from redrive.pubsub.stops import Stop
 from redrive.pubsub.verdict import Decider, OutageSeen, Verdict
 from redrive.pubsub.wire_protocol import Wire
 from redrive.pubsub.work import (
@@ -498,10 +499,11 @@ class Engine:
             self._consumer.pause(self._emptied)
 
     def _show_pause(self, control: Control | None) -> None:
+        queue = self._subscription.queue
         if self.paused is not None:
-            stops.of_this_process.remove(self._subscription.queue, _PAUSED)
+            stops.of_this_process.remove(Stop(queue, _PAUSED, str(self.paused)))
         if control is not None:
-            stops.of_this_process.add(self._subscription.queue, _PAUSED)
+            stops.of_this_process.add(Stop(queue, _PAUSED, str(control)))
         self.paused = control
 
     def _emptied(self) -> None:
