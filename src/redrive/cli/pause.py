@@ -6,12 +6,10 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.output import OutputFormat, Printer
-from redrive.failures.operator_name import whoami
-from redrive.pubsub.blocking import control
+from redrive.failures.pauses import order
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.control import Control
-from redrive.topology.names import ExchangeFamily
 
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why; shown wherever the pause is.")
@@ -59,11 +57,16 @@ def pause(
       redrive pause ucenter@user --reason "migration of the user table" --for 30m
       redrive pause ucenter@user --rate 10/s
     """
-    connector = Connector(broker.url, default_name("pause", queue))
-    wanted = control.control_for(
-        queue, "pause", reason=reason, for_=duration, rate=rate, who=whoami()
+    written = order(
+        broker.url,
+        broker.family,
+        queue,
+        "pause",
+        reason=reason,
+        duration=duration,
+        rate=rate,
     )
-    _send(Printer(output), connector, broker.family, wanted)
+    _tell(Printer(output), broker.url, written)
 
 
 @options.expanded
@@ -80,34 +83,29 @@ def resume(
     Example:
       redrive resume ucenter@user
     """
-    connector = Connector(broker.url, default_name("resume", queue))
-    wanted = control.control_for(queue, "resume", reason=reason, who=whoami())
-    _send(Printer(output), connector, broker.family, wanted)
+    written = order(broker.url, broker.family, queue, "resume", reason=reason)
+    _tell(Printer(output), broker.url, written)
 
 
-def _send(
-    printer: Printer, connector: Connector, exchanges: ExchangeFamily, wanted: Control
-) -> None:
-    with declaring(connector) as declarer:
-        depth = declarer.depth(wanted.queue)
-    control.send(connector, exchanges, wanted)
+def _tell(printer: Printer, url: str, written: Control) -> None:
+    with declaring(Connector(url, default_name(written.action, written.queue))) as declarer:
+        depth = declarer.depth(written.queue)
     printer.result(
         {
-            "queue": wanted.queue,
-            "action": wanted.action,
-            **wanted.as_json(),
-            "by": connector.url.username or None,
+            "queue": written.queue,
+            "action": written.action,
+            **written.as_json(),
             "consumers": None if depth is None else depth.consumers,
         }
     )
     if printer.as_json:
         return
-    if wanted.action == "resume":
-        printer.say(f"{wanted.queue} is resumed.")
+    if written.action == "resume":
+        printer.say(f"{written.queue} is resumed.")
     else:
-        end = "" if wanted.until is not None else f" It ends with: redrive resume {wanted.queue}"
-        printer.say(f"{wanted.queue} is {wanted.told_by(connector.url.username)}.{end}")
+        end = "" if written.until is not None else f" It ends with: redrive resume {written.queue}"
+        printer.say(f"{written.queue} is {written}.{end}")
     if depth is None:
-        printer.note(f"There is no queue {wanted.queue}; this holds for workers that create it.")
-    elif not depth.consumers and wanted.action == "pause":
+        printer.note(f"There is no queue {written.queue}; this holds for workers that create it.")
+    elif not depth.consumers and written.action == "pause":
         printer.note("Nobody consumes it now; workers that start keep to it.")

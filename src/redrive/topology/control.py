@@ -105,9 +105,9 @@ class Control:
         user = in_one_line(self.user) or "a user whom the broker does not vouch for"
         return f"{user} ({self.whoami})" if self.whoami else user
 
-    def told_by(self, user: str) -> str:
-        """Say the same as `str`, of an entry that this user has just written."""
-        return str(replace(self, user=user))
+    def by_user(self, user: str) -> Self:
+        """Return the same of a user who has just written it."""
+        return replace(self, user=user)
 
     def __str__(self) -> str:
         """Say who wants what, why, since when and until when."""

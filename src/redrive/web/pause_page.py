@@ -3,9 +3,8 @@
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError
-from redrive.failures.operator_name import acting_for, whoami
-from redrive.pubsub.blocking import control
-from redrive.pubsub.blocking.connection import Connector, default_name
+from redrive.failures.operator_name import acting_for
+from redrive.failures.pauses import order
 from redrive.topology.control import Action
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.context import ConsoleContext
@@ -35,11 +34,13 @@ def _write(
     context.check(OperatorAct.PAUSE, place)
     settings = context.settings
     with acting_for(settings.operator):
-        wanted = control.control_for(
-            place.name, action, reason=request.reason, for_=duration, who=whoami()
+        order(
+            settings.url,
+            settings.family,
+            place.name,
+            action,
+            reason=request.reason,
+            duration=duration,
         )
-    control.send(
-        Connector(settings.url, default_name("console", place.name)), settings.family, wanted
-    )
     context.queue_states.forget_controls()
     return RedirectResponse(request.link("/causes", place.asks), 303)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from redrive.errors import RedriveError
+from redrive.failures.pauses import paused
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ConsumerReports, ManagementAPI
-from redrive.pubsub.blocking import control
-from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.control import Control
 from redrive.topology.flow import QueueCount, total_of
@@ -59,7 +58,7 @@ class QueueStates:
         self._lock = threading.Lock()
         self._lines: list[QueueState] = []
         self._asked_at = float("-inf")
-        self._controls: dict[str, Control] = {}
+        self._controls: Mapping[str, Control] = {}
         self._controls_at = float("-inf")
 
     def lines(self) -> list[QueueState]:
@@ -82,8 +81,7 @@ class QueueStates:
                 self._controls_at = time.monotonic()
                 settings = self._settings
                 try:
-                    connector = Connector(settings.url, default_name("console"))
-                    self._controls = control.read(connector, settings.family)
+                    self._controls = paused(settings.url, settings.family)
                 except RedriveError:
                     self._controls = {}
             now = datetime.now(UTC)

@@ -87,7 +87,7 @@ def test_the_last_entry_of_a_queue_counts_and_a_pause_ends_by_itself() -> None:
     found = controls_of([(slower, "ops")], NOW)["shop@mail"]
     assert str(found).startswith("held to 10/s by ops since")
     assert str(found).endswith("until resumed")
-    assert found.told_by("me").startswith("held to 10/s by me")
+    assert str(found.by_user("me")).startswith("held to 10/s by me")
 
 
 def test_its_stream_is_of_the_family() -> None:
