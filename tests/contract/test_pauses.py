@@ -106,3 +106,35 @@ def ready_in(service: Service) -> int:
         depth = declarer.depth(service.queue)
     assert depth is not None
     return depth.messages
+
+
+@pytest.mark.versions("how many consume a queue")
+def test_a_rate_for_all_workers_is_divided_among_them_and_ends_when_it_is_resumed(
+    service: Service,
+) -> None:
+    handler = Recorder()
+    app = App(service.url)
+    service.declare()
+    app.pause(service.queue, rate=10)
+    with service.subscriber(handler), service.subscriber(handler):
+        with service.publisher() as publisher:
+            publisher.publish_many((b"socks", "order.paid") for _ in range(200))
+        handler.wait_for_attempts(25)  # by then both know that they are two
+        began, before = time.monotonic(), len(handler.attempts)
+        handler.wait_for_attempts(before + 30)
+        assert time.monotonic() - began > 2.4
+        app.resume(service.queue)
+        wait_until(lambda: len(handler.handled) == 200, "all are handled at full rate")
+        assert time.monotonic() - began < 15
+
+
+def test_a_subscriber_has_a_rate_of_its_own(service: Service) -> None:
+    handler = Recorder()
+    with service.subscriber(handler, rate="20/s"):
+        began = time.monotonic()
+        ids = [service.publish() for _ in range(5)]
+        with service.publisher() as publisher:
+            publisher.publish_many((b"socks", "order.paid") for _ in range(35))
+        handler.wait_for_handled(ids)
+        handler.wait_for_attempts(40)
+    assert time.monotonic() - began > 1.8

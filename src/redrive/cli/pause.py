@@ -43,11 +43,12 @@ def pause(
     broker: options.FamilyOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """Pause a subscription: its workers take no more messages, wherever they run.
+    """Stop a subscription's workers from taking messages.
 
-    Workers notice within two seconds. They finish what is running, and return the rest to the queue
-    uncounted. Workers that start later keep to it. The broker keeps the pause, in a small stream of
-    the exchange family (master.control), until redrive resume, or until its time is over.
+    Workers notice it wherever they run, within two seconds. They finish what is running, and return
+    the rest to the queue uncounted. Workers that start later keep to it. The broker keeps the
+    pause, in a small stream of the exchange family (master.control), until redrive resume, or until
+    its time is over.
 
     Workers of a version that does not know pauses go on. So do those whose user may not read the
     stream; they say so in their log.
@@ -77,7 +78,9 @@ def resume(
     broker: options.FamilyOptions,
     output: options.Output = OutputFormat.TABLE,
 ) -> None:
-    """End a pause, or a rate, of redrive pause: the workers take messages as usual.
+    """Let a paused subscription go on.
+
+    Its workers take messages as usual. This ends a rate of redrive pause --rate, too.
 
     \b
     Example:

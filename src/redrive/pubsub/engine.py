@@ -10,6 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from math import inf
 from typing import NoReturn, assert_never
 
 from redrive.amqp.frames import Received
@@ -29,7 +30,8 @@ from redrive.pubsub import late_attempts, logs, stops, telemetry
 from redrive.pubsub.body import beginning_of
 from redrive.pubsub.breaker import Breaker
 from redrive.pubsub.confirms import Outgoing
-from redrive.pubsub.consumer import MOST_PREFETCH, Consumer
+from redrive.pubsub.consumer import Consumer
+from redrive.pubsub.consumer_count import ConsumerCount
 from redrive.pubsub.control_follower import ControlFollower, Controls
 from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
@@ -38,6 +40,7 @@ from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
 from redrive.pubsub.own_publisher import Moves
+from redrive.pubsub.pacer import Pacer
 from redrive.pubsub.redeclaration import Redeclarer
 from redrive.pubsub.stops import Stop
 from redrive.pubsub.verdict import Decider, OutageSeen, Verdict
@@ -151,8 +154,14 @@ class Engine:
         self.is_stuck = False
         """Whether `late` has reached its limit, so that no more messages are taken."""
         self._hung_update_due = False
+        self._is_resting = False
+        """Whether it takes no message until the next turn, since turns are rare."""
+        self._fleet_rate: float | None = None
+        """Messages per second of all workers together, as somebody has asked for."""
+        self._count: ConsumerCount | None = None
         self._controls: Controls | None = None
         self._owns_controls = False
+        self._wire: Wire | None = None
         self._follower: ControlFollower | None = None
         self.paused: Control | None = None
         """Who has paused it, and why; None if nobody has."""
@@ -182,6 +191,10 @@ class Engine:
         self._owns_controls = owns_controls
         self._workers = workers
         self._moves = moves
+        self._pacer = Pacer(
+            workers.put, self._options.concurrency, link.call_later, self._options.clock
+        )
+        self._pacer.limit(self._options.rate)
         self._redeclarer = Redeclarer(self._subscription, self._declare, link)
         self._handled: list[Delivery | None] = []
         """Messages that the next flush will ack; they are measured together, which is cheaper."""
@@ -278,7 +291,7 @@ class Engine:
     def disconnected(self, error: RedriveError) -> None:
         """Forget the consumer of a lost connection; the broker will deliver unsettled messages
         again."""
-        self._consumer = None
+        self._consumer = self._wire = self._count = None
         if self._controls is not None and self._owns_controls:
             self._controls.disconnected()
         self._drop_waiting()
@@ -352,11 +365,15 @@ class Engine:
         if longest is not None:
             turn, seconds = longest
             self._link.call_later(seconds, lambda: self._heed_outage(self._breaker.hangs(turn)))
-        self._workers.put(item)
+        if self._pacer.rate is None:
+            self._workers.put(item)
+        else:
+            self._pacer.put(item)
+            self._rest_if_rare()
 
     def _drop_waiting(self) -> None:
         """Leave every item unsettled that has not begun."""
-        dropped = [*self._workers.drop_waiting(), *self._held]
+        dropped = [*self._not_begun(), *self._held]
         self._open.difference_update(dropped)
         for item in dropped:
             self._breaker.ended(item)
@@ -445,15 +462,77 @@ class Engine:
             bool(self._paused_for)
             or self.is_stuck
             or self.paused is not None
+            or self._is_resting
             or (self._follower is not None and not self._follower.is_known)
         )
 
     @property
     def _room(self) -> int:
         """How many unsettled messages the broker may send."""
-        return (
-            1 if self._narrow else min(self._options.prefetch, self._breaker.room or MOST_PREFETCH)
-        )
+        if self._narrow:
+            return 1
+        limits = (self._options.prefetch, self._breaker.room, self._pacer.room)
+        return min(limit for limit in limits if limit is not None)
+
+    def _not_begun(self) -> list[WorkItem]:
+        """Take back what waits for its turn, or for a handler."""
+        taken = self._workers.drop_waiting()
+        for item in taken:
+            self._pacer.ended(item)
+        return [*taken, *self._pacer.drop_waiting()]
+
+    def _limit(self, fleet_rate: float | None) -> None:
+        """Go at a rate that somebody has asked for of all workers together, or at its own."""
+        if fleet_rate == self._fleet_rate and (fleet_rate is None or self._count is not None):
+            return
+        self._fleet_rate = fleet_rate
+        if self._count is not None:
+            self._count.stop()
+            self._count = None
+        if fleet_rate is None or self._subscription.ordered:  # only one consumer is active
+            self._set_rate(fleet_rate)
+        elif self._wire is not None:
+            self._set_rate(0.0)  # until it is known how many share it
+            queue, later = self._subscription.queue, self._link.call_later
+            self._count = ConsumerCount(self._wire, queue, later, self._divide)
+
+    def _divide(self, consumers: int) -> None:
+        if self._fleet_rate is not None:
+            is_counted = self._consumer is not None and self._consumer.consuming
+            self._set_rate(self._fleet_rate / max(1, consumers if is_counted else consumers + 1))
+
+    def _set_rate(self, fleet_share: float | None) -> None:
+        own = self._options.rate
+        wanted = min((one for one in (own, fleet_share) if one is not None), default=None)
+        if wanted == self._pacer.rate:
+            return
+        waiting = self._not_begun()
+        self._pacer.limit(wanted)
+        self._is_resting = False
+        if self._consumer is None or self._stopping or self._is_shut:
+            self._held += waiting
+        elif self._consumer.prefetch > self._room and self._may_pause:
+            self._held += waiting
+            self._consumer.pause(self._narrowed)
+        else:
+            for item in waiting:
+                self._hand_over(item)
+            self._go_on()
+            self._take_more()
+
+    def _rest_if_rare(self) -> None:
+        """Take no message until the next turn if that is long from now."""
+        seconds = self._pacer.rests
+        if not 0 < seconds < inf or self._consumer is None or not self._may_pause:
+            return
+        self._is_resting = True
+        self._consumer.pause(self._emptied)
+        self._link.call_later(seconds, self._wake)
+
+    def _wake(self) -> None:
+        if self._is_resting and not self._pacer.rests:
+            self._is_resting = False
+            self._go_on()
 
     def _consume(self, room: int) -> None:
         """Consume anew, and show the broker what can be known by a consumer's arguments."""
@@ -471,6 +550,7 @@ class Engine:
         """Follow whether the subscription is paused; nothing is taken until that is known."""
         if self._controls is None:
             return
+        self._wire = connection
         if self._owns_controls:
             self._controls.connected(connection)
         self._follower = self._controls.follow(self._subscription.exchanges)
@@ -485,6 +565,7 @@ class Engine:
         before, queue = self.paused, self._subscription.queue
         control = self._follower.control_of(queue)
         self._show_pause(control if control is not None and control.rate is None else None)
+        self._limit(None if control is None else control.rate)
         if self.paused is not None and before is None:
             logger.warning("queue %s is %s; it takes no messages", queue, self.paused)
         elif self.paused is None and before is not None:
@@ -494,7 +575,7 @@ class Engine:
             return
         if not self._ever_consumed:
             self.begun()  # whoever waits for the start need not wait for the end of the pause
-        self._held += self._workers.drop_waiting()
+        self._held += self._not_begun()
         if self._consumer is not None and self._may_pause:
             self._consumer.pause(self._emptied)
 
@@ -508,7 +589,7 @@ class Engine:
 
     def _emptied(self) -> None:
         """Return what a pause has kept from beginning."""
-        if self.paused is None or self._paused_for or self._stopping:
+        if not self._is_shut or self._paused_for or self._stopping:
             return
         held, self._held = self._held, []
         self._give_back(held)
@@ -523,7 +604,7 @@ class Engine:
         if not changed or self._stopping or self._is_shut or self._consumer is None:
             return
         if self._consumer.prefetch > self._room:
-            self._held += self._workers.drop_waiting()
+            self._held += self._not_begun()
             self._consumer.pause(self._narrowed)
         elif not self._consumer.is_paused:
             self._take_more()
@@ -533,13 +614,14 @@ class Engine:
         """Return what an outage has kept from beginning, and take one message, to try it later."""
         if self._stopping or self._is_shut or self._consumer is None:
             return
-        held, self._held = [*self._held, *self._workers.drop_waiting()], []
+        held, self._held = [*self._held, *self._not_begun()], []
         self._give_back(held)
         if self._consumer.is_paused:
             self._consume(self._room)
 
     def _hold(self, item: WorkItem) -> None:
         """Hold an item that the workers have not begun."""
+        self._pacer.ended(item)
         if self._stopping or not self._can_settle(item):
             self._leave_unsettled(item)
             return
@@ -669,7 +751,7 @@ class Engine:
         kept = 1 if self._isolation.is_turn_of(self) else 0
         self._held, others = self._held[:kept], self._held[kept:]
         if self._decider is not None and not self._decider.counts_what_is_returned:
-            self._give_back([*others, *self._workers.drop_waiting()])
+            self._give_back([*others, *self._not_begun()])
             return
         for item in others:
             if self._is_suspect(item) or self._breaker.holds:
@@ -907,7 +989,8 @@ class Engine:
         self._ended(item)
 
     def _ended(self, item: WorkItem) -> None:
-        """Tell the breaker that an attempt has ended, if that may change anything."""
+        """Tell the pacer and the breaker that an attempt has ended, if that may change anything."""
+        self._pacer.ended(item)
         if self._breaker.is_watching:
             was_down = not self._breaker.is_closed
             self._breaker.ended(item)

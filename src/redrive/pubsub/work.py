@@ -2,6 +2,7 @@
 workers."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -102,6 +103,8 @@ class ConsumeOptions:
         middleware: what runs around each attempt, the outermost first.
         on_give_up: called for each message that is being set aside.
         outages: errors that mean that something the handlers need is down.
+        rate: the most messages that begin per second; None for no limit.
+        clock: the time in seconds, by a clock that never goes back.
     """
 
     concurrency: int
@@ -117,6 +120,8 @@ class ConsumeOptions:
     middleware: tuple[Middleware | AsyncMiddleware, ...] = ()
     on_give_up: tuple[GiveUpHook, ...] = ()
     outages: tuple[Outage, ...] = ()
+    rate: float | None = None
+    clock: Callable[[], float] = time.monotonic
 
 
 def longest_stay(subscription: Subscription, options: ConsumeOptions, seconds: float) -> float:

@@ -41,10 +41,10 @@ class Followed(RunningEngine):
 
     @property
     def consuming(self) -> FakeChannel:
-        assert self.link.wire is not None
-        return next(
-            one for one in self.link.wire.channels if "master.control" not in one.consumers.values()
-        )
+        consumer = self.engine._consumer
+        assert consumer is not None
+        assert isinstance(consumer._channel, FakeChannel)
+        return consumer._channel
 
     def connect_and_know(self, version: BrokerVersion = COUNTS_NONE) -> FakeWire:
         """A connection, and nothing more in the stream."""
