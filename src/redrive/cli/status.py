@@ -272,11 +272,12 @@ def _tell_of_policies(printer: Printer, policies: Mapping[str, Sequence[str]]) -
 def _controls(
     printer: Printer, connector: Connector, exchanges: ExchangeFamily
 ) -> dict[str, Control]:
-    """Return the pauses and rates in force; print a note if this user may not read them."""
+    """Return the pauses and rates in force; print a note if they can't be read."""
     try:
         return control.read(connector, exchanges)
-    except PermissionDenied as denied:
-        printer.note(f"Can't see who has paused what: {denied.problem}.")
+    except RedriveError as error:
+        problem = str(error).partition("\n")[0].rstrip(".")
+        printer.note(f"Can't see who has paused what: {problem}.")
     return {}
 
 
