@@ -163,6 +163,8 @@ class Engine:
         self._owns_controls = False
         self._wire: Wire | None = None
         self._follower: ControlFollower | None = None
+        self._waits_for_control = False
+        """Whether it is not known yet whether somebody has paused it."""
         self.paused: Control | None = None
         """Who has paused it, and why; None if nobody has."""
         self._breaker = Breaker(subscription.queue, options.outages, options.concurrency)
@@ -233,7 +235,7 @@ class Engine:
         whether it was. From any thread."""
         if self._stop_requested:
             self._link.call(lambda: self._leave_unsettled(item))
-        elif self._breaker.is_too_late_for(item):
+        elif item.turn != self._breaker.turn and self._breaker.is_too_late_for(item):
             self._link.call(lambda: self._hold(item))
         else:
             return False
@@ -337,14 +339,10 @@ class Engine:
         if self._decider is not None and not self._stopping:
             item = WorkItem(consumer, self._decider, received)
             self._open.add(item)
-            self._admit(item)
-
-    def _admit(self, item: WorkItem) -> None:
-        """Have an item handled if the gate is open, else hold it."""
-        if self._is_shut or self._breaker.holds:
-            self._held.append(item)
-        else:
-            self._begin(item)
+            if self._is_shut or self._breaker.holds:
+                self._held.append(item)
+            else:
+                self._begin(item)
 
     def _begin(self, item: WorkItem) -> None:
         """Have an item handled; if it may have killed a worker, alone."""
@@ -361,9 +359,9 @@ class Engine:
 
     def _hand_over(self, item: WorkItem) -> None:
         """Give an item to the workers."""
-        longest = self._breaker.begin(item)
-        if longest is not None:
-            turn, seconds = longest
+        item.turn = self._breaker.turn
+        if self._breaker.is_due:
+            turn, seconds = self._breaker.begin_try(item)
             self._link.call_later(seconds, lambda: self._heed_outage(self._breaker.hangs(turn)))
         if self._pacer.rate is None:
             self._workers.put(item)
@@ -463,7 +461,7 @@ class Engine:
             or self.is_stuck
             or self.paused is not None
             or self._is_resting
-            or (self._follower is not None and not self._follower.is_known)
+            or self._waits_for_control
         )
 
     @property
@@ -555,6 +553,7 @@ class Engine:
             self._controls.connected(connection)
         self._follower = self._controls.follow(self._subscription.exchanges)
         self._follower.listen(self._subscription.queue, self._heed_control)
+        self._waits_for_control = not self._follower.is_known
         if self._follower.is_known:
             self._heed_control()
 
@@ -562,6 +561,7 @@ class Engine:
         """Stop taking messages because somebody has paused the subscription, or go on."""
         if self._follower is None or self._stopping:
             return
+        self._waits_for_control = False
         before, queue = self.paused, self._subscription.queue
         control = self._follower.control_of(queue)
         self._show_pause(control if control is not None and control.rate is None else None)
@@ -631,7 +631,10 @@ class Engine:
     def _admit_held(self) -> None:
         held, self._held = self._held, []
         for item in held:
-            self._admit(item)
+            if self._is_shut or self._breaker.holds:
+                self._held.append(item)
+            else:
+                self._begin(item)
 
     def _outage_of(self, item: WorkItem, error: BaseException) -> OutageSeen:
         """Return whether an outage has failed an attempt, and heed it. From any thread."""
@@ -986,7 +989,8 @@ class Engine:
         if self._can_settle(item):
             self._take(verdict.step, item, verdict)
         self._alone_no_more(item)
-        self._ended(item)
+        if self._breaker.is_watching or self._pacer.rate is not None:
+            self._ended(item)
 
     def _ended(self, item: WorkItem) -> None:
         """Tell the pacer and the breaker that an attempt has ended, if that may change anything."""

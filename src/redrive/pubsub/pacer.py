@@ -70,6 +70,8 @@ class Pacer:
         """Change the rate; the next item begins in its turn by the new one."""
         if rate != self.rate:
             before, self.rate = self.rate, rate
+            if rate is None:
+                self._begun = []
             self._next = self._now() + (1 / rate if rate and before else 0.0)
             self.pump()
 

@@ -66,13 +66,13 @@ class WorkItem:
         """Seconds for which its handler has blocked the event loop."""
         self.step_began = 0.0
         """When it last began to block the loop, by the monotonic clock."""
-        self.ran = False
-        """Whether its handler was called."""
-        self.turn = 0
+        self.ran = self.is_tried = self.failed_by_outage = False
+        """Whether its handler was called, whether it tries whether an outage is over, and whether
+        an outage has failed it."""
+        self.turn: int
         """How many outages had begun when it was handed to the workers."""
-        self.is_tried = self.failed_by_outage = False
-        """Whether it tries whether an outage is over, and whether an outage has failed it."""
-        self.outage: OutageSeen = None
+        self.outage: OutageSeen
+        """Set if an outage has failed it."""
 
     @property
     def name(self) -> str:
