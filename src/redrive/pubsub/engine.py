@@ -154,6 +154,8 @@ class Engine:
         self.is_stuck = False
         """Whether `late` has reached its limit, so that no more messages are taken."""
         self._hung_update_due = False
+        self._is_shut = False
+        """Whether nothing is to be taken now: see `_set_gate`."""
         self._is_resting = False
         """Whether it takes no message until the next turn, since turns are rare."""
         self._fleet_rate: float | None = None
@@ -355,7 +357,11 @@ class Engine:
         if self._narrow:
             self._narrow = False
             self._take_more()
-        self._hand_over(item)
+        if self._breaker.is_due or self._pacer.rate is not None:
+            self._hand_over(item)
+            return
+        item.turn = self._breaker.turn
+        self._workers.put(item)
 
     def _hand_over(self, item: WorkItem) -> None:
         """Give an item to the workers."""
@@ -417,6 +423,7 @@ class Engine:
         """Stop taking messages while too many timed-out handlers are still running, and resume
         after that."""
         was_stuck, self.is_stuck = self.is_stuck, self.late >= self._options.max_hung
+        self._set_gate()
         if self.is_stuck and not was_stuck:
             logger.error(
                 "queue %s: %d handlers are still running after their timeout: it takes no more "
@@ -452,11 +459,10 @@ class Engine:
 
     # --- on the connection's thread: the gate -----------------------------------------------------
 
-    @property
-    def _is_shut(self) -> bool:
-        """Whether nothing is to be taken now. An outage does not shut the gate: one message at a
-        time is taken, to be tried."""
-        return (
+    def _set_gate(self) -> None:
+        """Note whether anything keeps it from taking messages, after one of these has changed. An
+        outage does not shut the gate: one message at a time is taken, to be tried."""
+        self._is_shut = (
             bool(self._paused_for)
             or self.is_stuck
             or self.paused is not None
@@ -507,6 +513,7 @@ class Engine:
         waiting = self._not_begun()
         self._pacer.limit(wanted)
         self._is_resting = False
+        self._set_gate()
         if self._consumer is None or self._stopping or self._is_shut:
             self._held += waiting
         elif self._consumer.prefetch > self._room and self._may_pause:
@@ -524,12 +531,14 @@ class Engine:
         if not 0 < seconds < inf or self._consumer is None or not self._may_pause:
             return
         self._is_resting = True
+        self._set_gate()
         self._consumer.pause(self._emptied)
         self._link.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
         if self._is_resting and not self._pacer.rests:
             self._is_resting = False
+            self._set_gate()
             self._go_on()
 
     def _consume(self, room: int) -> None:
@@ -554,6 +563,7 @@ class Engine:
         self._follower = self._controls.follow(self._subscription.exchanges)
         self._follower.listen(self._subscription.queue, self._heed_control)
         self._waits_for_control = not self._follower.is_known
+        self._set_gate()
         if self._follower.is_known:
             self._heed_control()
 
@@ -586,6 +596,7 @@ class Engine:
         if control is not None:
             stops.of_this_process.add(Stop(queue, _PAUSED, str(control)))
         self.paused = control
+        self._set_gate()
 
     def _emptied(self) -> None:
         """Return what a pause has kept from beginning."""
@@ -732,6 +743,7 @@ class Engine:
         if turn <= self._resumed_after:
             return
         self._paused_for = turn
+        self._set_gate()
         self._calm = self._told = False
         consumer = self._consumer
         # With the suspect in hand and room for no other, no more can come.
@@ -839,6 +851,7 @@ class Engine:
             return
         self._resumed_after = turn
         self._paused_for = 0
+        self._set_gate()
         self._go_on()
 
     def _go_on(self) -> None:
