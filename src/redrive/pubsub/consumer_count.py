@@ -1,13 +1,18 @@
 """Ask every second how many workers consume a queue. Everything here runs on the connection's
 thread."""
 
+import logging
 from collections.abc import Callable
 
 from redrive.amqp.frames import ChannelEvents, Received, Returned
 from redrive.pubsub.wire_protocol import Channel, Wire
+from redrive.redaction import in_one_line
+
+logger = logging.getLogger("redrive")
 
 EVERY = 1.0
 """Seconds between two questions."""
+_AGAIN_AFTER = 10.0
 
 
 class ConsumerCount:
@@ -30,10 +35,10 @@ class ConsumerCount:
         self._queue = queue
         self._call_later = call_later
         self._counted = counted
+        self._connection = connection
         self._channel: Channel | None = None
-        self._is_over = False
-        events = ChannelEvents(_no_delivery, _no_return, _no_confirm, self._closed, _no_cancel)
-        connection.open_channel(events, self._opened)
+        self._is_over = self._is_told = False
+        self._open()
 
     def stop(self) -> None:
         """Ask no more."""
@@ -41,6 +46,11 @@ class ConsumerCount:
         channel, self._channel = self._channel, None
         if channel is not None and channel.is_open:
             channel.close(lambda: None)
+
+    def _open(self) -> None:
+        if self._connection.is_open and not self._is_over:
+            events = ChannelEvents(_no_delivery, _no_return, _no_confirm, self._closed, _no_cancel)
+            self._connection.open_channel(events, self._opened)
 
     def _opened(self, channel: Channel) -> None:
         self._channel = channel
@@ -58,8 +68,17 @@ class ConsumerCount:
             self._counted(count)
             self._call_later(EVERY, self._ask)
 
-    def _closed(self, _: int, __: str) -> None:
+    def _closed(self, code: int, text: str) -> None:
         self._channel = None
+        if not self._is_told:
+            self._is_told = True
+            logger.warning(
+                "queue %s: its share of the rate is not known; the last one stays, if any: %d %s",
+                self._queue,
+                code,
+                in_one_line(text),
+            )
+        self._call_later(_AGAIN_AFTER, self._open)
 
 
 def _no_delivery(_: Received) -> None:

@@ -769,7 +769,7 @@ class Engine:
             self._give_back([*others, *self._not_begun()])
             return
         for item in others:
-            if self._is_suspect(item) or self._breaker.holds:
+            if self._is_suspect(item) or self._breaker.holds or self.paused is not None:
                 self._give_back([item])
             else:
                 self._hand_over(item)
@@ -852,6 +852,8 @@ class Engine:
         self._resumed_after = turn
         self._paused_for = 0
         self._set_gate()
+        if self.paused is not None and self._may_pause:
+            self._emptied()
         self._go_on()
 
     def _go_on(self) -> None:

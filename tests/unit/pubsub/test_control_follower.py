@@ -227,3 +227,17 @@ def test_two_subscribers_of_a_family_follow_one_stream() -> None:
     assert controls is not None
     first = controls.follow(ORDERS.exchanges)
     assert controls.follow(ORDERS.exchanges) is first
+
+
+def test_what_may_have_killed_a_worker_goes_back_too_when_its_turn_ends_in_a_pause() -> None:
+    running = Followed()
+    running.connect_and_know(COUNTS_NONE)
+    running.deliver(b"suspect", crashes=1)
+    running.write("pause")
+    for _ in range(5):
+        running.run()
+    while running.workers.waiting:
+        running.handle()
+        running.run()
+    assert not running.consuming.unsettled
+    assert not running.consuming.consumers

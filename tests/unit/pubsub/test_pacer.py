@@ -130,3 +130,18 @@ def test_a_new_connection_counts_anew() -> None:
     running.run()
     begun_in(running, EVERY)
     assert begun_in(running, 10) == pytest.approx(50, abs=3)
+
+
+def test_a_count_that_is_refused_is_said_once_and_asked_for_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = Followed()
+    running.connect_and_know()
+    wire = running.link.wire
+    assert wire is not None
+    running.write("pause", rate=10.0)
+    begun_in(running, 2)
+    for _ in range(2):
+        wire.channels[-1].close_by_broker(403, "ACCESS_REFUSED")
+        assert begun_in(running, 12) == pytest.approx(120, abs=5)
+    assert caplog.text.count("its share of the rate is not known") == 1
