@@ -19,14 +19,8 @@ NEEDS_MORE = {
 }
 """Fixtures that the broker in memory has nothing for, and what a test wants of them."""
 
-NOT_MODELLED = {
-    "test_a_job_is_found_and_resumed_by_the_teams_journal_from_another_machine": (
-        "the team's journal is a stream, which the model does not have"
-    )
-}
-"""Tests of what the model does not have, by function, and what that is."""
-
 REPRESENTATIVES = {
+    "test_a_job_is_found_and_resumed_by_the_teams_journal_from_another_machine": "a stream",
     "test_each_subscriber_handles_its_own": "several consumers on one connection",
     "test_what_fails_is_retried_and_set_aside_by_its_own_subscriber": "retries within an app",
     "test_a_channel_that_the_broker_closes_hurts_its_subscriber_alone": "a closed channel",
@@ -90,15 +84,14 @@ def is_memory_alone() -> bool:
     return os.environ.get(_VARIABLE) == "memory"
 
 
-def why_not_in_memory(fixtures: Collection[str], function: str) -> str | None:
+def why_not_in_memory(fixtures: Collection[str]) -> str | None:
     """Why a test can't run on the broker in memory; None if it can."""
-    reasons = (NEEDS_MORE[name] for name in NEEDS_MORE if name in fixtures)
-    return next(reasons, NOT_MODELLED.get(function))
+    return next((NEEDS_MORE[name] for name in NEEDS_MORE if name in fixtures), None)
 
 
 def brokers_of(fixtures: Collection[str], function: str, *, depends_on_version: bool) -> list[Kind]:
     """The brokers that a test runs on."""
-    in_memory = why_not_in_memory(fixtures, function) is None
+    in_memory = why_not_in_memory(fixtures) is None
     if is_memory_alone():
         return ["memory"] if in_memory else []
     if not in_memory or os.environ.get(_VARIABLE) == "rabbitmq":

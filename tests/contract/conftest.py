@@ -41,7 +41,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     versions = metafunc.definition.get_closest_marker("versions") is not None
     kinds = brokers_of(metafunc.fixturenames, function, depends_on_version=versions)
     if not kinds:
-        reason = why_not_in_memory(metafunc.fixturenames, function)
+        reason = why_not_in_memory(metafunc.fixturenames)
         _left_out[f"{metafunc.definition.path.name}::{function}: {reason}"] += 1
     # With none at all pytest would skip the test; it is left out below.
     metafunc.parametrize("broker_kind", kinds or ["rabbitmq"], indirect=True)

@@ -38,6 +38,8 @@ def test_a_queue_that_is_not_there_is_null(rabbitmq_url: str) -> None:
             "failed": NOTHING_HELD,
             "dead_lettering": None,
             "retry_policies": None,
+            "paused": None,
+            "down": None,
         },
         {
             "queue": "nobody@knows",
@@ -46,6 +48,8 @@ def test_a_queue_that_is_not_there_is_null(rabbitmq_url: str) -> None:
             "failed": None,
             "dead_lettering": None,
             "retry_policies": None,
+            "paused": None,
+            "down": None,
         },
     ]
     assert "nobody@knows@retry" in done.err

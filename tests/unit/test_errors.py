@@ -9,6 +9,7 @@ from redrive import errors
 from redrive.errors import (
     BrokerUnavailable,
     ConfigurationError,
+    DependencyDown,
     GiveUp,
     HandlerTimeout,
     InvalidMessage,
@@ -40,6 +41,7 @@ EXAMPLES: list[RedriveError] = [
     HandlerTimeout(30),
     Retry(),
     Retry("the shop is closed"),
+    DependencyDown("503", "billing"),
     GiveUp(),
     GiveUp("the user is gone"),
     Retry(timedelta(minutes=5)),

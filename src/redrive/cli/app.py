@@ -33,6 +33,10 @@ app = lazy_group(
         "status": CommandEntry(
             "redrive.cli.status:status", "Show how many messages are in the queues."
         ),
+        "pause": CommandEntry(
+            "redrive.cli.pause:pause", "Stop a subscription's workers from taking messages."
+        ),
+        "resume": CommandEntry("redrive.cli.pause:resume", "Let a paused subscription go on."),
         "top": CommandEntry("redrive.cli.top:top", "Watch all subscriptions live."),
         "doctor": CommandEntry("redrive.cli.doctor:doctor", "Find problems and print their fixes."),
         "publish": CommandEntry("redrive.cli.publish:publish", "Publish one message."),

@@ -16,9 +16,12 @@ from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import QUICK_TIMEOUT, ManagementAPI
 from redrive.pubsub.admin.queue_metrics import worker_outages, worker_policies
+from redrive.pubsub.blocking import control
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Depth, Waiting, declaring, waiting
 from redrive.topology import dead_letter_names, names
+from redrive.topology.control import Control
+from redrive.topology.names import ExchangeFamily
 
 COLUMNS = (
     TableColumn("queue", give=True, wrap=True),
@@ -63,7 +66,8 @@ def status(
 
     It also prints how often running workers retry, and after how long they give up. Workers report
     this when they connect; the management API shows it to users who may see connections. It also
-    says which workers wait for something that is down (see docs/outages.md).
+    says which workers wait for something that is down (see docs/outages.md), and who has paused a
+    subscription (redrive pause).
 
     Below, it lists the dead-letter queues that redrive did not make (see redrive dlq scan). JSON
     includes them only if they are named.
@@ -89,6 +93,7 @@ def status(
         del found[one.queue.name]
     moving = dead_lettering(connector, broker.management_url)
     policies = worker_policies(connector, broker.management_url, found)
+    controls = _controls(printer, connector, broker.family)
     outages = worker_outages(connector, broker.management_url, found)
     # Only subscriptions without a retry queue can have messages held back.
     waiting_there = held_back(
@@ -103,6 +108,7 @@ def status(
                 **json_of(places),
                 "dead_lettering": _moving(queue, moving),
                 "retry_policies": None if policies is None else policies[queue],
+                "paused": controls[queue].as_json() if queue in controls else None,
                 "down": None if outages is None else outages[queue],
                 **({"held_back": waiting_there[queue]} if queue in waiting_there else {}),
             }
@@ -115,6 +121,7 @@ def status(
             COLUMNS, [row_of(queue, places, waiting_there) for queue, places in found.items()]
         )
         _tell_of_policies(printer, policies or {})
+        _tell_of_controls(printer, found, controls)
         _tell_of_outages(printer, outages or {})
         _tell_of_held_back(printer, waiting_there)
         _tell_of_held(printer, found)
@@ -257,6 +264,26 @@ def _tell_of_policies(printer: Printer, policies: Mapping[str, Sequence[str]]) -
     for found, queues in alike.items():
         if found:
             printer.say(f"Workers of {', '.join(queues)}: {'; or '.join(found)}.")
+
+
+def _controls(
+    printer: Printer, connector: Connector, exchanges: ExchangeFamily
+) -> dict[str, Control]:
+    """Return the pauses and rates in force; print a note if they can't be read."""
+    try:
+        return control.read(connector, exchanges)
+    except RedriveError as error:
+        problem = str(error).partition("\n")[0].rstrip(".")
+        printer.note(f"Can't see who has paused what: {problem}.")
+    return {}
+
+
+def _tell_of_controls(
+    printer: Printer, found: Mapping[str, Depths], controls: Mapping[str, Control]
+) -> None:
+    for queue in found:
+        if queue in controls:
+            printer.say(f"{queue} is {controls[queue]}.", "yellow")
 
 
 def _tell_of_outages(printer: Printer, outages: Mapping[str, Sequence[str]]) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
@@ -31,9 +32,11 @@ from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import ConsumerReports, ManagementAPI
+from redrive.pubsub.blocking import control
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.redaction import in_one_line
 from redrive.topology import names
+from redrive.topology.control import Control
 from redrive.topology.flow import Flow, QueueCount, flows, on_the_ladder
 from redrive.topology.names import ExchangeFamily
 
@@ -238,7 +241,8 @@ def top(
     over the last 15 seconds. Messages that consumers hold or that the broker is dead-lettering
     count too. in/s includes requeued messages, done/s includes those that were given up. hung
     counts handlers that are still running after their time is up, if workers report them. The state
-    "down: NAME" means that workers take few messages or none until NAME answers again.
+    "down: NAME" means that workers take few messages or none until NAME answers again, and "paused"
+    that somebody has paused the subscription (redrive pause).
 
     \b
     Example:
@@ -248,7 +252,7 @@ def top(
     connector = Connector(broker.url, default_name("top"))
     family = broker.family
     with ManagementAPI(connector.url, broker.management_url) as management:
-        source = _Source(management, tuple(queues or ()), family)
+        source = _Source(management, tuple(queues or ()), family, connector)
         if once or printer.as_json:
             _print_once(printer, source.counts(), source.others(), sort)
         elif not sys.stdout.isatty():
@@ -281,8 +285,15 @@ class _Source:
     """The management API's counts for the subscriptions that were asked for."""
 
     def __init__(
-        self, management: ManagementAPI, patterns: tuple[str, ...], family: ExchangeFamily | None
+        self,
+        management: ManagementAPI,
+        patterns: tuple[str, ...],
+        family: ExchangeFamily | None,
+        connector: Connector | None = None,
     ) -> None:
+        self._connector = connector
+        self._controls: Mapping[str, Control] = {}
+        self._controls_at = -_OTHERS
         self._management = management
         self._patterns = patterns
         self._family = family
@@ -291,13 +302,13 @@ class _Source:
 
     def counts(self) -> Mapping[str, QueueCount]:
         """Return the counts of the queues of these subscriptions, and of their delay ladders."""
-        counts, reports = self._management.counts(), self._reports()
+        counts, reports, controls = self._management.counts(), self._reports(), self._paused()
         wanted = {main for main in names.main_queues(counts) if self._is_named(main)}
         if self._family is not None:
             wanted &= self._of_the_family(wanted)
         queues = {queue for main in wanted for queue in _queues_of(main)}
         return {
-            name: _with_reports(count, reports.get(name))
+            name: _with_reports(count, reports.get(name), controls.get(name))
             for name, count in counts.items()
             if name in queues or (names.is_of_a_ladder(name) and self._is_of_its_ladder(name))
         }
@@ -309,6 +320,19 @@ class _Source:
             return self._management.reports()
         except RedriveError:
             return {}
+
+    def _paused(self) -> Mapping[str, Control]:
+        """Return what is paused, up to ten seconds old; nothing if that can't be read."""
+        if self._connector is None:
+            return {}
+        if time.monotonic() - self._controls_at >= _OTHERS:
+            self._controls_at = time.monotonic()
+            try:
+                self._controls = control.read(self._connector, self._family or ExchangeFamily())
+            except RedriveError:
+                self._controls = {}
+        now = datetime.now(UTC)
+        return {queue: one for queue, one in self._controls.items() if one.holds(now)}
 
     def others(self) -> "_Others":
         """Return the dead-letter queues that redrive did not make, up to ten seconds old; none if
@@ -339,10 +363,12 @@ class _Source:
         return self._family is None or queue.startswith(f"{self._family.main}.")
 
 
-def _with_reports(count: QueueCount, found: ConsumerReports | None) -> QueueCount:
-    if found is None:
-        return count
-    return replace(count, hung=found.hung, down=tuple(sorted(found.down)))
+def _with_reports(
+    count: QueueCount, found: ConsumerReports | None, control: Control | None
+) -> QueueCount:
+    if found is not None:
+        count = replace(count, hung=found.hung, down=tuple(sorted(found.down)))
+    return count if control is None else replace(count, paused=str(control))
 
 
 def _queues_of(main: str) -> tuple[str, str, str]:
@@ -368,6 +394,9 @@ def _print_once(
     if printer.as_json:
         return
     printer.table(*_columns_and_rows(found))
+    for flow in found:
+        if flow.paused:
+            printer.say(f"{flow.queue} is {flow.paused}.", "yellow")
     printer.say(_footer(queues, found))
     if others.title:
         printer.say(f"\n{others.title}", "bold")
@@ -407,11 +436,13 @@ def _row(flow: Flow) -> list[str | Cell]:
 
 
 def _state_of(flow: Flow) -> Cell:
-    """Return in a word and a colour whether a subscription is failing, waits for something that is
-    down, has handlers that hang, or has messages that the broker is dead-lettering; otherwise an
-    empty cell."""
+    """Return in a word and a colour whether a subscription is failing, is paused, waits for
+    something that is down, has handlers that hang, or has messages that the broker is
+    dead-lettering; otherwise an empty cell."""
     if flow.rate_failed:
         return Cell("failing", "bold red")
+    if flow.paused:
+        return Cell(flow.paused.partition(" by ")[0], "yellow")
     if flow.down:
         return Cell(f"down: {', '.join(flow.down)}", "bold red")
     if flow.hung:

@@ -43,10 +43,10 @@ def web(
         list[str] | None,
         typer.Option(
             "--allow",
-            metavar="requeue,edit,note,store,discard",
+            metavar="requeue,edit,note,store,discard,pause",
             help="What users may do besides reading, if the broker lets them: requeue messages, "
             "change their bodies, add notes to causes, copy messages to files and restore them, "
-            "move them to a file. Default: nothing.",
+            "move them to a file, pause subscriptions. Default: nothing.",
             show_default=False,
         ),
     ] = None,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from redrive.errors import HandlerTimeout
 from redrive.pubsub import stops
 from redrive.pubsub.handler_error import errors_in, report_of
+from redrive.pubsub.stops import Stop
 from redrive.pubsub.verdict import OutageSeen
 from redrive.pubsub.work import WorkItem
 from redrive.redaction import in_one_line, redact
@@ -80,7 +81,16 @@ class Breaker:
         self._chance = chance
         self._lock = threading.Lock()
         self._state = _State.CLOSED
-        self._turn = 0
+        # Attributes, since they are read for each message.
+        self.is_closed = True
+        """Whether everything is taken, as usual."""
+        self.holds = False
+        """Whether no message may begin now."""
+        self.is_due = False
+        """Whether the next message that begins is a try."""
+        self.is_watching = False
+        """Whether `ended` has to be called, since something has failed so before."""
+        self.turn = 0
         """How often it has opened, so that attempts begun before can be told from later ones."""
         self._cause: Outage | None = None
         self._causes: dict[str, _History] = {}
@@ -93,16 +103,6 @@ class Breaker:
         self._spent = self._spared = 0
 
     # --- from any thread --------------------------------------------------------------------------
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether everything is taken, as usual."""
-        return self._state is _State.CLOSED
-
-    @property
-    def holds(self) -> bool:
-        """Whether no message may begin now."""
-        return self._state is _State.OPEN or self._state is _State.TRYING
 
     @property
     def down(self) -> str | None:
@@ -123,7 +123,7 @@ class Breaker:
 
     def is_too_late_for(self, item: WorkItem) -> bool:
         """Return whether an item was handed to the workers before it opened, and must not begin."""
-        return item.turn != self._turn and not self.is_closed and not item.is_tried
+        return item.turn != self.turn and not self.is_closed and not item.is_tried
 
     def judge(self, item: WorkItem, error: BaseException) -> OutageSeen:
         """Return whether an outage failed an attempt: `known` if it does not count, `shared` if
@@ -166,7 +166,7 @@ class Breaker:
                     _text_of(error),
                 )
             return "shared" if self._is_shared else None
-        if self._state not in (_State.CLOSED, _State.RAMPING) or item.turn != self._turn:
+        if self._state not in (_State.CLOSED, _State.RAMPING) or item.turn != self.turn:
             self._note(item)
             self._spared += 1
             return "known"
@@ -190,19 +190,25 @@ class Breaker:
         return None
 
     def _open(self, cause: Outage, history: _History) -> None:
-        self._state = _State.OPEN
+        self._enter(_State.OPEN)
         self._show(cause)
-        self._turn += 1
+        self.turn += 1
         self._tried = None
         delay = cause.probe.delay(history.tries + 1, self._chance())
         self._seconds = round(delay.total_seconds(), 3)
-        self._wait = Wait(self._turn, self._seconds)
+        self._wait = Wait(self.turn, self._seconds)
+
+    def _enter(self, state: _State) -> None:
+        self._state = state
+        self.is_closed = state is _State.CLOSED
+        self.holds = state in (_State.OPEN, _State.TRYING)
+        self.is_due = state is _State.DUE
 
     def _show(self, cause: Outage | None) -> None:
         if self._cause is not None:
-            stops.of_this_process.remove(self._queue, self._cause.name)
+            stops.of_this_process.remove(Stop(self._queue, self._cause.name))
         if cause is not None:
-            stops.of_this_process.add(self._queue, cause.name)
+            stops.of_this_process.add(Stop(self._queue, cause.name))
         self._cause = cause
 
     def _note(self, item: WorkItem) -> None:
@@ -216,19 +222,17 @@ class Breaker:
     def _history(self, cause: Outage) -> _History:
         if cause.name not in self._causes and len(self._causes) >= _MOST_CAUSES:
             del self._causes[next(iter(self._causes))]
+        self.is_watching = True
         return self._causes.setdefault(cause.name, _History())
 
     # --- on the connection's thread ---------------------------------------------------------------
 
-    def begin(self, item: WorkItem) -> Wait | None:
-        """Record that an item is handed to the workers; if it is a try, return when to call
+    def begin_try(self, item: WorkItem) -> Wait:
+        """Record that an item which is handed to the workers is a try; return when to call
         `hangs`."""
-        item.turn = self._turn
-        if self._state is not _State.DUE:
-            return None
-        self._state = _State.TRYING
+        self._enter(_State.TRYING)
         self._tried, item.is_tried = item, True
-        return Wait(self._turn, LONGEST_TRY)
+        return Wait(self.turn, LONGEST_TRY)
 
     def take_wait(self) -> Wait | None:
         """Return the wait that has begun since the last call; None if none has."""
@@ -239,15 +243,15 @@ class Breaker:
         """Let the next message be tried, because a wait is over; return False if another one has
         begun since."""
         with self._lock:
-            if self._state is not _State.OPEN or turn != self._turn:
+            if self._state is not _State.OPEN or turn != self.turn:
                 return False
-            self._state = _State.DUE
+            self._enter(_State.DUE)
             return True
 
     def hangs(self, turn: int) -> bool:
         """Go on without a try that takes too long; return False if it has ended."""
         with self._lock:
-            if self._state is not _State.TRYING or turn != self._turn or self._cause is None:
+            if self._state is not _State.TRYING or turn != self.turn or self._cause is None:
                 return False
             history = self._history(self._cause)
             history.tries += 1
@@ -270,7 +274,8 @@ class Breaker:
             if item.ran:
                 self._answered(item)
             elif item is self._tried:
-                self._state, self._tried = _State.DUE, None
+                self._tried = None
+                self._enter(_State.DUE)
 
     def _answered(self, item: WorkItem) -> None:
         """Record an attempt that an outage has not failed."""
@@ -280,7 +285,7 @@ class Breaker:
             history.in_a_row = 0
         if item.is_tried and self._state not in (_State.CLOSED, _State.RAMPING):
             self._back(alike)
-        elif self._state is _State.RAMPING and item.turn == self._turn:
+        elif self._state is _State.RAMPING and item.turn == self.turn:
             self._handled += 1
             if self._handled >= self._ramp:
                 self._widen()
@@ -304,24 +309,19 @@ class Breaker:
             self._spared,
         )
         self._tried = None
-        self._state = _State.RAMPING
+        self._enter(_State.RAMPING)
         self._ramp = 1
         self._widen()
 
     def _widen(self) -> None:
         self._ramp, self._handled = 2 * self._ramp, 0
         if self._ramp > self._width:
-            self._state = _State.CLOSED
+            self._enter(_State.CLOSED)
             self._show(None)
 
     def close(self) -> None:
         """Forget the outage, because the subscription ends."""
         self._show(None)
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether `ended` has to be called: attempts that succeed are otherwise not reported."""
-        return bool(self._causes)
 
 
 def _identity(delivery: Delivery | None) -> object:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from redrive.errors import RedriveError
+from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.pubsub.stream_consumer import Row, StreamConsumer
 from redrive.pubsub.wire_protocol import Wire
 from redrive.topology.control import Control
@@ -19,8 +19,10 @@ logger = logging.getLogger("redrive")
 _QUIET = 0.05
 """Seconds without an entry after which the stream counts as read: there is no way to ask where it
 ends. Source: `failures/journal_stream.py`."""
-_LONGEST_READING = 5.0
+_LONGEST_READING = 3.0
+"""Seconds to wait for the stream before messages are taken."""
 _AGAIN_AFTER = 60.0
+_MOST_REFUSALS = 5
 _CHECK_EVERY = 30.0
 """Seconds between looks at the clock while a pause has an end, since clocks jump."""
 _ACKED_TOGETHER = 16
@@ -43,8 +45,8 @@ class ControlFollower:
         self._last = -1
         """Offset of the last entry that was read."""
         self._read = 0
-        self._began = 0.0
-        self._is_refused = False
+        self._refusals = 0
+        self._is_told = False
         self.is_known = False
         """Whether what was in the stream at the start has been read, or can't be."""
 
@@ -64,8 +66,14 @@ class ControlFollower:
     def connected(self, wire: Wire) -> None:
         """Follow the stream on a new connection."""
         self._wire = wire
+        self._refusals = 0
+        self._consume(wire)
+        if not self.is_known:
+            # Messages must not wait for a stream that does not answer.
+            self._call_later(_LONGEST_READING, lambda: self._stop_waiting(wire))
+
+    def _consume(self, wire: Wire) -> None:
         self._read = 0
-        self._began = time.monotonic()
         self._consumer = StreamConsumer(
             wire,
             self._stream,
@@ -89,10 +97,14 @@ class ControlFollower:
     def _is_quiet(self, read: int, wire: Wire | None) -> None:
         if self.is_known or wire is not self._wire:
             return
-        if read == self._read or time.monotonic() - self._began > _LONGEST_READING:
+        if read == self._read:
             self._know()
         else:
             self._check_known()
+
+    def _stop_waiting(self, wire: Wire) -> None:
+        if not self.is_known and wire is self._wire:
+            self._know()
 
     def _know(self) -> None:
         self.is_known = True
@@ -143,15 +155,25 @@ class ControlFollower:
         if wire is not self._wire:
             return
         self._consumer = None
-        if not self._is_refused:
-            self._is_refused = True
+        self._refusals += 1
+        is_final = isinstance(error, PermissionDenied | ConfigurationError)
+        if not is_final and self._refusals < _MOST_REFUSALS:
+            # After a restart, a broker needs a moment until it reads its streams.
+            self._call_later(1.0, lambda: self._again(wire))
+            return
+        if not self._is_told:
+            self._is_told = True
             logger.warning(
                 "pauses and rates are not followed: %s",
                 str(error).partition("\n")[0].rstrip("."),
             )
         if not self.is_known:
             self._know()
-        self._call_later(_AGAIN_AFTER, lambda: self.connected(wire) if wire is self._wire else None)
+        self._call_later(_AGAIN_AFTER, lambda: self._again(wire))
+
+    def _again(self, wire: Wire) -> None:
+        if wire is self._wire:
+            self._consume(wire)
 
 
 class Controls:

@@ -10,6 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from math import inf
 from typing import NoReturn, assert_never
 
 from redrive.amqp.frames import Received
@@ -29,7 +30,8 @@ from redrive.pubsub import late_attempts, logs, stops, telemetry
 from redrive.pubsub.body import beginning_of
 from redrive.pubsub.breaker import Breaker
 from redrive.pubsub.confirms import Outgoing
-from redrive.pubsub.consumer import MOST_PREFETCH, Consumer
+from redrive.pubsub.consumer import Consumer
+from redrive.pubsub.consumer_count import ConsumerCount
 from redrive.pubsub.control_follower import ControlFollower, Controls
 from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
@@ -38,7 +40,9 @@ from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
 from redrive.pubsub.own_publisher import Moves
+from redrive.pubsub.pacer import Pacer
 from redrive.pubsub.redeclaration import Redeclarer
+from redrive.pubsub.stops import Stop
 from redrive.pubsub.verdict import Decider, OutageSeen, Verdict
 from redrive.pubsub.wire_protocol import Wire
 from redrive.pubsub.work import (
@@ -150,9 +154,19 @@ class Engine:
         self.is_stuck = False
         """Whether `late` has reached its limit, so that no more messages are taken."""
         self._hung_update_due = False
+        self._is_shut = False
+        """Whether nothing is to be taken now: see `_set_gate`."""
+        self._is_resting = False
+        """Whether it takes no message until the next turn, since turns are rare."""
+        self._fleet_rate: float | None = None
+        """Messages per second of all workers together, as somebody has asked for."""
+        self._count: ConsumerCount | None = None
         self._controls: Controls | None = None
         self._owns_controls = False
+        self._wire: Wire | None = None
         self._follower: ControlFollower | None = None
+        self._waits_for_control = False
+        """Whether it is not known yet whether somebody has paused it."""
         self.paused: Control | None = None
         """Who has paused it, and why; None if nobody has."""
         self._breaker = Breaker(subscription.queue, options.outages, options.concurrency)
@@ -181,6 +195,10 @@ class Engine:
         self._owns_controls = owns_controls
         self._workers = workers
         self._moves = moves
+        self._pacer = Pacer(
+            workers.put, self._options.concurrency, link.call_later, self._options.clock
+        )
+        self._pacer.limit(self._options.rate)
         self._redeclarer = Redeclarer(self._subscription, self._declare, link)
         self._handled: list[Delivery | None] = []
         """Messages that the next flush will ack; they are measured together, which is cheaper."""
@@ -219,7 +237,7 @@ class Engine:
         whether it was. From any thread."""
         if self._stop_requested:
             self._link.call(lambda: self._leave_unsettled(item))
-        elif self._breaker.is_too_late_for(item):
+        elif item.turn != self._breaker.turn and self._breaker.is_too_late_for(item):
             self._link.call(lambda: self._hold(item))
         else:
             return False
@@ -277,7 +295,7 @@ class Engine:
     def disconnected(self, error: RedriveError) -> None:
         """Forget the consumer of a lost connection; the broker will deliver unsettled messages
         again."""
-        self._consumer = None
+        self._consumer = self._wire = self._count = None
         if self._controls is not None and self._owns_controls:
             self._controls.disconnected()
         self._drop_waiting()
@@ -323,14 +341,10 @@ class Engine:
         if self._decider is not None and not self._stopping:
             item = WorkItem(consumer, self._decider, received)
             self._open.add(item)
-            self._admit(item)
-
-    def _admit(self, item: WorkItem) -> None:
-        """Have an item handled if the gate is open, else hold it."""
-        if self._is_shut or self._breaker.holds:
-            self._held.append(item)
-        else:
-            self._begin(item)
+            if self._is_shut or self._breaker.holds:
+                self._held.append(item)
+            else:
+                self._begin(item)
 
     def _begin(self, item: WorkItem) -> None:
         """Have an item handled; if it may have killed a worker, alone."""
@@ -343,19 +357,27 @@ class Engine:
         if self._narrow:
             self._narrow = False
             self._take_more()
-        self._hand_over(item)
+        if self._breaker.is_due or self._pacer.rate is not None:
+            self._hand_over(item)
+            return
+        item.turn = self._breaker.turn
+        self._workers.put(item)
 
     def _hand_over(self, item: WorkItem) -> None:
         """Give an item to the workers."""
-        longest = self._breaker.begin(item)
-        if longest is not None:
-            turn, seconds = longest
+        item.turn = self._breaker.turn
+        if self._breaker.is_due:
+            turn, seconds = self._breaker.begin_try(item)
             self._link.call_later(seconds, lambda: self._heed_outage(self._breaker.hangs(turn)))
-        self._workers.put(item)
+        if self._pacer.rate is None:
+            self._workers.put(item)
+        else:
+            self._pacer.put(item)
+            self._rest_if_rare()
 
     def _drop_waiting(self) -> None:
         """Leave every item unsettled that has not begun."""
-        dropped = [*self._workers.drop_waiting(), *self._held]
+        dropped = [*self._not_begun(), *self._held]
         self._open.difference_update(dropped)
         for item in dropped:
             self._breaker.ended(item)
@@ -401,6 +423,7 @@ class Engine:
         """Stop taking messages while too many timed-out handlers are still running, and resume
         after that."""
         was_stuck, self.is_stuck = self.is_stuck, self.late >= self._options.max_hung
+        self._set_gate()
         if self.is_stuck and not was_stuck:
             logger.error(
                 "queue %s: %d handlers are still running after their timeout: it takes no more "
@@ -436,23 +459,87 @@ class Engine:
 
     # --- on the connection's thread: the gate -----------------------------------------------------
 
-    @property
-    def _is_shut(self) -> bool:
-        """Whether nothing is to be taken now. An outage does not shut the gate: one message at a
-        time is taken, to be tried."""
-        return (
+    def _set_gate(self) -> None:
+        """Note whether anything keeps it from taking messages, after one of these has changed. An
+        outage does not shut the gate: one message at a time is taken, to be tried."""
+        self._is_shut = (
             bool(self._paused_for)
             or self.is_stuck
             or self.paused is not None
-            or (self._follower is not None and not self._follower.is_known)
+            or self._is_resting
+            or self._waits_for_control
         )
 
     @property
     def _room(self) -> int:
         """How many unsettled messages the broker may send."""
-        return (
-            1 if self._narrow else min(self._options.prefetch, self._breaker.room or MOST_PREFETCH)
-        )
+        if self._narrow:
+            return 1
+        limits = (self._options.prefetch, self._breaker.room, self._pacer.room)
+        return min(limit for limit in limits if limit is not None)
+
+    def _not_begun(self) -> list[WorkItem]:
+        """Take back what waits for its turn, or for a handler."""
+        taken = self._workers.drop_waiting()
+        for item in taken:
+            self._pacer.ended(item)
+        return [*taken, *self._pacer.drop_waiting()]
+
+    def _limit(self, fleet_rate: float | None) -> None:
+        """Go at a rate that somebody has asked for of all workers together, or at its own."""
+        if fleet_rate == self._fleet_rate and (fleet_rate is None or self._count is not None):
+            return
+        self._fleet_rate = fleet_rate
+        if self._count is not None:
+            self._count.stop()
+            self._count = None
+        if fleet_rate is None or self._subscription.ordered:  # only one consumer is active
+            self._set_rate(fleet_rate)
+        elif self._wire is not None:
+            self._set_rate(0.0)  # until it is known how many share it
+            queue, later = self._subscription.queue, self._link.call_later
+            self._count = ConsumerCount(self._wire, queue, later, self._divide)
+
+    def _divide(self, consumers: int) -> None:
+        if self._fleet_rate is not None:
+            is_counted = self._consumer is not None and self._consumer.consuming
+            self._set_rate(self._fleet_rate / max(1, consumers if is_counted else consumers + 1))
+
+    def _set_rate(self, fleet_share: float | None) -> None:
+        own = self._options.rate
+        wanted = min((one for one in (own, fleet_share) if one is not None), default=None)
+        if wanted == self._pacer.rate:
+            return
+        waiting = self._not_begun()
+        self._pacer.limit(wanted)
+        self._is_resting = False
+        self._set_gate()
+        if self._consumer is None or self._stopping or self._is_shut:
+            self._held += waiting
+        elif self._consumer.prefetch > self._room and self._may_pause:
+            self._held += waiting
+            self._consumer.pause(self._narrowed)
+        else:
+            for item in waiting:
+                self._hand_over(item)
+            self._go_on()
+            self._take_more()
+
+    def _rest_if_rare(self) -> None:
+        """Take no message until the next turn if that is long from now."""
+        seconds = self._pacer.rests
+        if not 0 < seconds < inf or self._consumer is None or not self._may_pause:
+            return
+        self._is_resting = True
+        self._set_gate()
+        self._consumer.pause(self._emptied)
+        self._link.call_later(seconds, self._wake)
+
+    def _wake(self) -> None:
+        if self._is_resting and not self._pacer.rests:
+            self._is_resting = False
+            self._set_gate()
+            self._go_on()
 
     def _consume(self, room: int) -> None:
         """Consume anew, and show the broker what can be known by a consumer's arguments."""
@@ -470,10 +557,13 @@ class Engine:
         """Follow whether the subscription is paused; nothing is taken until that is known."""
         if self._controls is None:
             return
+        self._wire = connection
         if self._owns_controls:
             self._controls.connected(connection)
         self._follower = self._controls.follow(self._subscription.exchanges)
         self._follower.listen(self._subscription.queue, self._heed_control)
+        self._waits_for_control = not self._follower.is_known
+        self._set_gate()
         if self._follower.is_known:
             self._heed_control()
 
@@ -481,9 +571,11 @@ class Engine:
         """Stop taking messages because somebody has paused the subscription, or go on."""
         if self._follower is None or self._stopping:
             return
+        self._waits_for_control = False
         before, queue = self.paused, self._subscription.queue
         control = self._follower.control_of(queue)
         self._show_pause(control if control is not None and control.rate is None else None)
+        self._limit(None if control is None else control.rate)
         if self.paused is not None and before is None:
             logger.warning("queue %s is %s; it takes no messages", queue, self.paused)
         elif self.paused is None and before is not None:
@@ -493,20 +585,22 @@ class Engine:
             return
         if not self._ever_consumed:
             self.begun()  # whoever waits for the start need not wait for the end of the pause
-        self._held += self._workers.drop_waiting()
+        self._held += self._not_begun()
         if self._consumer is not None and self._may_pause:
             self._consumer.pause(self._emptied)
 
     def _show_pause(self, control: Control | None) -> None:
+        queue = self._subscription.queue
         if self.paused is not None:
-            stops.of_this_process.remove(self._subscription.queue, _PAUSED)
+            stops.of_this_process.remove(Stop(queue, _PAUSED, str(self.paused)))
         if control is not None:
-            stops.of_this_process.add(self._subscription.queue, _PAUSED)
+            stops.of_this_process.add(Stop(queue, _PAUSED, str(control)))
         self.paused = control
+        self._set_gate()
 
     def _emptied(self) -> None:
         """Return what a pause has kept from beginning."""
-        if self.paused is None or self._paused_for or self._stopping:
+        if not self._is_shut or self._paused_for or self._stopping:
             return
         held, self._held = self._held, []
         self._give_back(held)
@@ -521,7 +615,7 @@ class Engine:
         if not changed or self._stopping or self._is_shut or self._consumer is None:
             return
         if self._consumer.prefetch > self._room:
-            self._held += self._workers.drop_waiting()
+            self._held += self._not_begun()
             self._consumer.pause(self._narrowed)
         elif not self._consumer.is_paused:
             self._take_more()
@@ -531,13 +625,14 @@ class Engine:
         """Return what an outage has kept from beginning, and take one message, to try it later."""
         if self._stopping or self._is_shut or self._consumer is None:
             return
-        held, self._held = [*self._held, *self._workers.drop_waiting()], []
+        held, self._held = [*self._held, *self._not_begun()], []
         self._give_back(held)
         if self._consumer.is_paused:
             self._consume(self._room)
 
     def _hold(self, item: WorkItem) -> None:
         """Hold an item that the workers have not begun."""
+        self._pacer.ended(item)
         if self._stopping or not self._can_settle(item):
             self._leave_unsettled(item)
             return
@@ -547,7 +642,10 @@ class Engine:
     def _admit_held(self) -> None:
         held, self._held = self._held, []
         for item in held:
-            self._admit(item)
+            if self._is_shut or self._breaker.holds:
+                self._held.append(item)
+            else:
+                self._begin(item)
 
     def _outage_of(self, item: WorkItem, error: BaseException) -> OutageSeen:
         """Return whether an outage has failed an attempt, and heed it. From any thread."""
@@ -645,6 +743,7 @@ class Engine:
         if turn <= self._resumed_after:
             return
         self._paused_for = turn
+        self._set_gate()
         self._calm = self._told = False
         consumer = self._consumer
         # With the suspect in hand and room for no other, no more can come.
@@ -667,10 +766,10 @@ class Engine:
         kept = 1 if self._isolation.is_turn_of(self) else 0
         self._held, others = self._held[:kept], self._held[kept:]
         if self._decider is not None and not self._decider.counts_what_is_returned:
-            self._give_back([*others, *self._workers.drop_waiting()])
+            self._give_back([*others, *self._not_begun()])
             return
         for item in others:
-            if self._is_suspect(item) or self._breaker.holds:
+            if self._is_suspect(item) or self._breaker.holds or self.paused is not None:
                 self._give_back([item])
             else:
                 self._hand_over(item)
@@ -752,6 +851,9 @@ class Engine:
             return
         self._resumed_after = turn
         self._paused_for = 0
+        self._set_gate()
+        if self.paused is not None and self._may_pause:
+            self._emptied()
         self._go_on()
 
     def _go_on(self) -> None:
@@ -902,10 +1004,12 @@ class Engine:
         if self._can_settle(item):
             self._take(verdict.step, item, verdict)
         self._alone_no_more(item)
-        self._ended(item)
+        if self._breaker.is_watching or self._pacer.rate is not None:
+            self._ended(item)
 
     def _ended(self, item: WorkItem) -> None:
-        """Tell the breaker that an attempt has ended, if that may change anything."""
+        """Tell the pacer and the breaker that an attempt has ended, if that may change anything."""
+        self._pacer.ended(item)
         if self._breaker.is_watching:
             was_down = not self._breaker.is_closed
             self._breaker.ended(item)

@@ -105,7 +105,7 @@ LATE = Instrument(
 STOPPED = Instrument(
     "redrive.subscribers.stopped",
     "{subscriber}",
-    "Subscribers that take no messages now because of an outage, by what is down.",
+    "Subscribers that take few messages or none, because of an outage or a pause.",
     detail="redrive.reason",
 )
 DURATION = Instrument(
@@ -249,8 +249,9 @@ def _late(_: "CallbackOptions") -> "Iterator[Observation]":
 def _stopped(_: "CallbackOptions") -> "Iterator[Observation]":
     from opentelemetry.metrics import Observation
 
-    for (queue, reason), count in stops.of_this_process.counts().items():
-        yield Observation(count, STOPPED.attributes_of((STOPPED.name, queue, reason)))
+    for (queue, reason, note), count in stops.of_this_process.counts().items():
+        attributes = STOPPED.attributes_of((STOPPED.name, queue, reason))
+        yield Observation(count, {**attributes, **({"redrive.note": note} if note else {})})
 
 
 def _pair(

@@ -1,28 +1,45 @@
-"""Which queues this process takes no messages from now, and why."""
+"""Which queues this process takes few messages from now, or none, and why."""
 
 import threading
 from collections import Counter
+from typing import NamedTuple
+
+
+class Stop(NamedTuple):
+    """Why a subscriber of a queue is stopped.
+
+    Args:
+        queue: its main queue.
+        reason: `paused`, or the name of what is down.
+        note: who has paused it, why, since when and until when; empty if nobody has.
+    """
+
+    queue: str
+    reason: str
+    note: str = ""
 
 
 class Stops:
-    """Counts the stopped subscribers of a queue, by reason; can be used from any thread."""
+    """Counts stopped subscribers; can be used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[Stop] = Counter()
 
-    def add(self, queue: str, reason: str) -> None:
+    def add(self, stop: Stop) -> None:
         """Record that a subscriber has stopped."""
         with self._lock:
-            self._counts[queue, reason] += 1
+            self._counts[stop] += 1
 
-    def remove(self, queue: str, reason: str) -> None:
+    def remove(self, stop: Stop) -> None:
         """Record that it goes on."""
         with self._lock:
-            self._counts[queue, reason] -= 1
+            self._counts[stop] -= 1
+            if not self._counts[stop]:
+                del self._counts[stop]
 
-    def counts(self) -> dict[tuple[str, str], int]:
-        """Return the count for each queue and reason that has had any."""
+    def counts(self) -> dict[Stop, int]:
+        """Return the number of stopped subscribers."""
         with self._lock:
             return dict(self._counts)
 

@@ -37,6 +37,7 @@ from redrive.topology.model import QueueType, RetryVia, Subscription
 from redrive.topology.names import ExchangeFamily, family_of
 from redrive.topology.outage import Outage, outages_of
 from redrive.topology.policy import RetryPolicy
+from redrive.topology.rates import Rate, rate_of
 from redrive.topology.tags import TagFilter
 
 logger = logging.getLogger("redrive")
@@ -70,6 +71,7 @@ class SubscriberOptions(TypedDict, total=False):
     log_tracebacks: bool
     decoders: Mapping[str, Decoder] | None
     outage: Outage | Sequence[Outage] | None
+    rate: Rate | None
 
 
 class SubscriberBase(MiddlewareRegistry):
@@ -105,6 +107,7 @@ class SubscriberBase(MiddlewareRegistry):
         log_tracebacks: bool = False,
         decoders: Mapping[str, Decoder] | None = None,
         outage: Outage | Sequence[Outage] | None = None,
+        rate: Rate | None = None,
     ) -> None:
         """Args:
             url: the broker's address, `amqp://user:password@host:5672/virtual-host`, or an aio-pika
@@ -158,6 +161,9 @@ class SubscriberBase(MiddlewareRegistry):
             outage: the errors that mean that something the handlers need is down, or several such
                 `Outage`s. While it is down, no messages are taken but one at a time, to try it.
                 Not for ordered and broadcast queues.
+            rate: the most messages that this process begins to handle per second, evenly spaced, or
+                a text such as `10/s` or `30/m`; None for no limit. For all processes together, see
+                `redrive pause --rate`.
 
         Raises:
             ConfigurationError: an argument is invalid.
@@ -208,6 +214,7 @@ class SubscriberBase(MiddlewareRegistry):
             log_tracebacks,
             checked_decoders(decoders),
             outages=outages_of(outage),
+            rate=None if rate is None else rate_of(rate),
         )
         if outage and (ordered or broadcast):
             raise ConfigurationError(

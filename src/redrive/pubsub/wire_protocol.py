@@ -57,6 +57,10 @@ class Channel(Protocol):
         what is down.
         """
 
+    def count_consumers(self, queue: str, counted: Callable[[int], None]) -> None:
+        """Call `counted` with the number of a queue's consumers. The broker closes the channel if
+        there is no such queue, or the user may not ask."""
+
     def cancel(self, tag: str, done: Done) -> None:
         """End a consumer."""
 

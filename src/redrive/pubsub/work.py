@@ -2,6 +2,7 @@
 workers."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -65,13 +66,13 @@ class WorkItem:
         """Seconds for which its handler has blocked the event loop."""
         self.step_began = 0.0
         """When it last began to block the loop, by the monotonic clock."""
-        self.ran = False
-        """Whether its handler was called."""
-        self.turn = 0
+        self.ran = self.is_tried = self.failed_by_outage = False
+        """Whether its handler was called, whether it tries whether an outage is over, and whether
+        an outage has failed it."""
+        self.turn: int
         """How many outages had begun when it was handed to the workers."""
-        self.is_tried = self.failed_by_outage = False
-        """Whether it tries whether an outage is over, and whether an outage has failed it."""
-        self.outage: OutageSeen = None
+        self.outage: OutageSeen
+        """Set if an outage has failed it."""
 
     @property
     def name(self) -> str:
@@ -102,6 +103,8 @@ class ConsumeOptions:
         middleware: what runs around each attempt, the outermost first.
         on_give_up: called for each message that is being set aside.
         outages: errors that mean that something the handlers need is down.
+        rate: the most messages that begin per second; None for no limit.
+        clock: the time in seconds, by a clock that never goes back.
     """
 
     concurrency: int
@@ -117,6 +120,8 @@ class ConsumeOptions:
     middleware: tuple[Middleware | AsyncMiddleware, ...] = ()
     on_give_up: tuple[GiveUpHook, ...] = ()
     outages: tuple[Outage, ...] = ()
+    rate: float | None = None
+    clock: Callable[[], float] = time.monotonic
 
 
 def longest_stay(subscription: Subscription, options: ConsumeOptions, seconds: float) -> float:

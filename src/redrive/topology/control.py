@@ -8,7 +8,7 @@ vouches for, and an entry that can't be read is ignored.
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, Self
 
@@ -104,6 +104,10 @@ class Control:
         """Who wrote it: the broker's user, and who that user claims to be."""
         user = in_one_line(self.user) or "a user whom the broker does not vouch for"
         return f"{user} ({self.whoami})" if self.whoami else user
+
+    def by_user(self, user: str) -> Self:
+        """Return the same of a user who has just written it."""
+        return replace(self, user=user)
 
     def __str__(self) -> str:
         """Say who wants what, why, since when and until when."""

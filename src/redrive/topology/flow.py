@@ -33,6 +33,7 @@ class QueueCount:
         hung: handlers that still run after their timeout, as reported by the queue's consumers;
             None if none reports it.
         down: what is down, as reported by the queue's consumers.
+        paused: who has paused it, why, since when and until when; empty if nobody has.
     """
 
     ready: int | None = 0
@@ -48,6 +49,7 @@ class QueueCount:
     head_published: int | None = None
     hung: int | None = None
     down: tuple[str, ...] = ()
+    paused: str = ""
 
     @property
     def total(self) -> int | None:
@@ -74,6 +76,7 @@ class Flow:
         hung: handlers that still run after their timeout, as reported by the main queue's
             consumers; None if none reports it.
         down: what is down, as reported by the main queue's consumers.
+        paused: who has paused it, why, since when and until when; empty if nobody has.
         missing: which of the three queues do not exist.
     """
 
@@ -90,6 +93,7 @@ class Flow:
     dead_lettering: int | None = 0
     hung: int | None = None
     down: tuple[str, ...] = ()
+    paused: str = ""
     missing: tuple[str, ...] = ()
 
 
@@ -127,6 +131,7 @@ def _flow(queue: str, queues: Mapping[str, QueueCount]) -> Flow:
         dead_lettering=total_of(one.dead_lettering for one in (main, retry) if one is not None),
         hung=main.hung if main is not None else None,
         down=main.down if main is not None else (),
+        paused=main.paused if main is not None else "",
         missing=_missing(main, retry, failed),
     )
     if main is None or failed is None:

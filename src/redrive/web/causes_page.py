@@ -12,6 +12,7 @@ from redrive.failures.filter import Filter
 from redrive.failures.groups import Groups
 from redrive.failures.kept_messages import CauseHistory
 from redrive.failures.look import Look, NothingKept
+from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import groups_command
 from redrive.web.context import ConsoleContext, LookStatus, local_path
 from redrive.web.filter_bar import chips_of, offer_of, where_of
@@ -37,6 +38,8 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
         place.name,
         {
             "place": place,
+            "control": context.queue_states.control_of(place),
+            "may_pause": not place.literal and context.may(OperatorAct.PAUSE, place),
             "standing": LookStatus.of(context, place, look),
             "where": where,
             "chips": chips_of(where),

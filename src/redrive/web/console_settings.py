@@ -23,6 +23,7 @@ class Permit(StrEnum):
     NOTE = "note"
     STORE = "store"
     DISCARD = "discard"
+    PAUSE = "pause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,8 @@ class ConsoleSettings:
                 return self.may_discard
             case OperatorAct.DECLARE:
                 return False
+            case OperatorAct.PAUSE:
+                return Permit.PAUSE in self.permits
             case _:
                 assert_never(act)
 

@@ -75,6 +75,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
         request,
         "Overview",
         {
+            "controls": context.queue_states.controls(),
             "lines": [line for line in lines if word.casefold() in line.place.name.casefold()],
             "has_queues": bool(lines),
             "word": word,

@@ -4,11 +4,14 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from redrive.errors import RedriveError
+from redrive.failures.pauses import paused
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ConsumerReports, ManagementAPI
 from redrive.pubsub.url import BrokerURL
+from redrive.topology.control import Control
 from redrive.topology.flow import QueueCount, total_of
 from redrive.topology.names import FAILED_SUFFIX, retry_queue
 from redrive.web.console_settings import ConsoleSettings
@@ -17,6 +20,9 @@ from redrive.web.page_request import QueuePlace
 _FRESH = 2.0
 """Seconds for which an answer of the management API is reused; it is up to five seconds old
 already."""
+
+
+_CONTROLS_FRESH = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class QueueStates:
         self._lock = threading.Lock()
         self._lines: list[QueueState] = []
         self._asked_at = float("-inf")
+        self._controls: Mapping[str, Control] = {}
+        self._controls_at = float("-inf")
 
     def lines(self) -> list[QueueState]:
         """Return the queues, the fullest first; read again every two seconds at most."""
@@ -60,6 +68,29 @@ class QueueStates:
                 self._lines = self._asked()
                 self._asked_at = time.monotonic()
             return self._lines
+
+    def control_of(self, place: QueuePlace) -> Control | None:
+        """Return who has paused the subscription of a queue; None if nobody has, or the user may
+        not know."""
+        return None if place.literal else self.controls().get(place.name)
+
+    def controls(self) -> dict[str, Control]:
+        """Return what is paused, by queue; read again every ten seconds at most."""
+        with self._lock:
+            if time.monotonic() - self._controls_at > _CONTROLS_FRESH:
+                self._controls_at = time.monotonic()
+                settings = self._settings
+                try:
+                    self._controls = paused(settings.url, settings.family)
+                except RedriveError:
+                    self._controls = {}
+            now = datetime.now(UTC)
+            return {queue: one for queue, one in self._controls.items() if one.holds(now)}
+
+    def forget_controls(self) -> None:
+        """Read anew what is paused, because this console has changed it."""
+        with self._lock:
+            self._controls_at = float("-inf")
 
     def line(self, place: QueuePlace) -> QueueState | None:
         """Return the state of a queue; None if unknown."""

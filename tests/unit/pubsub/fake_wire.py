@@ -119,6 +119,10 @@ class FakeChannel:
         self._ask(done or _nothing)
         return tag
 
+    def count_consumers(self, queue: str, counted: Callable[[int], None]) -> None:
+        """Asks how many consumers a queue has: as many as `workers` says."""
+        self._ask(lambda: counted(self._wire.workers))
+
     def cancel(self, tag: str, done: Done) -> None:
         """Ends a consumer; deliveries may come until the broker answers."""
 
@@ -284,6 +288,8 @@ class FakeWire:
         self._version = version
         self._frame_max = frame_max
         self._is_open = True
+        self.workers = 1
+        """How many consumers the queue has, when a client asks."""
         self.acted = acted or _nothing
         self.channels: list[FakeChannel] = []
         self.asked: deque[tuple[FakeChannel | None, Done]] = deque()

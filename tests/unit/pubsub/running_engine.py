@@ -43,6 +43,7 @@ class RunningEngine:
         where: says of a message whether it is handled.
         isolation: what other engines of the same process are in; None for no others.
         outages: errors that mean that something is down.
+        rate: the most messages that begin per second.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class RunningEngine:
         where: Callable[..., bool] | None = None,
         isolation: Isolation | None = None,
         outages: tuple[Outage, ...] = (),
+        rate: float | None = None,
     ) -> None:
         self.isolation = isolation or Isolation()
         self.notes: list[Settlement] = []
@@ -72,6 +74,8 @@ class RunningEngine:
                 max_hung=max_hung,
                 grace=GRACE,
                 outages=outages,
+                rate=rate,
+                clock=lambda: self.link.now,
             ),
             declare=declare,
             dropped=self.dropped,

@@ -212,6 +212,7 @@ TRIAGE_API = {
     "order_facts": {"OrderFact", "filter_facts", "order_facts"},
     "outcome_watch": {"MessageCounts"},
     "overview": {"Overview", "SharedGroup"},
+    "pauses": {"order", "paused"},
     "plan": {"Plan"},
     "readable_values": {
         "body_of",

@@ -8,12 +8,11 @@ from typing import ClassVar, Literal, Self, cast
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub.aio.connection import Connector, Link
-from redrive.pubsub.aio.declarer import blocking_connector
+from redrive.pubsub.aio.declarer import send_control
 from redrive.pubsub.aio.publisher import AsyncPublisher
 from redrive.pubsub.aio.subscriber import AsyncSubscriber, ended, run_started
-from redrive.pubsub.aio.threads import on_thread
 from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
-from redrive.pubsub.blocking.control import control_for, send
+from redrive.pubsub.control_request import control_for
 from redrive.pubsub.lifecycle import CLOSING_TIME
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.router_base import RouterBase
@@ -198,10 +197,7 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
     async def _send_control(self, control: Control) -> None:
         place = self._place()
         access = Connector(place.url, f"{place.name} control", self._credentials, self._ssl_context)
-        family = self._family_of(control.queue)
-        await on_thread(
-            lambda: send(blocking_connector(access), family, control), "redrive-control"
-        )
+        await send_control(access, self._family_of(control.queue), control)
 
     @property
     def ready(self) -> bool:

@@ -7,8 +7,10 @@ both clients declare, compare and report the same.
 from redrive.pubsub.aio.threads import on_thread
 from redrive.pubsub.blocking import declarer as blocking
 from redrive.pubsub.blocking.connection import Connector as BlockingConnector
+from redrive.pubsub.blocking.control import send
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.topology.broker_version import BrokerVersion
+from redrive.topology.control import Control
 from redrive.topology.model import Subscription
 from redrive.topology.names import ExchangeFamily
 
@@ -44,3 +46,8 @@ async def declare_ladder(access: BrokerAccess, exchanges: ExchangeFamily, levels
         lambda: blocking.declare_ladder(blocking_connector(access), exchanges, levels),
         "redrive-declare",
     )
+
+
+async def send_control(access: BrokerAccess, exchanges: ExchangeFamily, control: Control) -> None:
+    """Append to the control stream, and return once the broker has it."""
+    await on_thread(lambda: send(blocking_connector(access), exchanges, control), "redrive-control")

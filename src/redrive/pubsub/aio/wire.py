@@ -60,6 +60,9 @@ _CONNECTION_CLOSE, _CONNECTION_CLOSE_OK, _BLOCKED, _UNBLOCKED = (
 )
 _CHANNEL_CLOSE, _CHANNEL_CLOSE_OK = ((_CHANNEL, method) for method in (40, 41))
 _CANCEL = (_BASIC, 30)
+_DECLARE_QUEUE, _PASSIVE = (50, 10), b"\1"
+_ARGUMENTS = 11
+"""Where a method's arguments begin in its frame."""
 _KINDS = (b"\1", b"\2", b"\3", b"\x08")
 _HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
 _HEARTBEAT_EVERY = 1.0
@@ -382,7 +385,7 @@ class _Channel:
         self.number = number
         self._connection = connection
         self._events = events
-        self._asked: deque[tuple[bytes, Done | None]] = deque()
+        self._asked: deque[tuple[bytes, Callable[[bytes], None] | None]] = deque()
         self._consumers = 0
         self._is_closed = False
 
@@ -434,6 +437,16 @@ class _Channel:
         )
         return tag
 
+    def count_consumers(self, queue: str, counted: Callable[[int], None]) -> None:
+        """Call `counted` with the number of a queue's consumers."""
+
+        def answered(data: bytes) -> None:
+            _, end = short_string(data, _ARGUMENTS)
+            counted(int.from_bytes(data[end + 4 : end + 8], "big"))
+
+        arguments = b"\0\0" + short_bytes(queue) + _PASSIVE + bytes(4)
+        self._ask(_DECLARE_QUEUE, arguments, answered)
+
     def cancel(self, tag: str, done: Done) -> None:
         """End a consumer."""
         self.ask(_CANCEL, short_bytes(tag) + b"\0", done)
@@ -455,8 +468,16 @@ class _Channel:
         RabbitMQ 4.3 does not answer a `basic.consume` that is cancelled at once. Source: measured
         on 4.3.6.
         """
+        self._ask(method, arguments, None if done is None else lambda _: done())
+
+    def _ask(
+        self,
+        method: tuple[int, int],
+        arguments: bytes,
+        answered: Callable[[bytes], None] | None,
+    ) -> None:
         if self.is_open:
-            self._asked.append((method_frame(self.number, *method, arguments), done))
+            self._asked.append((method_frame(self.number, *method, arguments), answered))
             if len(self._asked) == 1:
                 self._connection.write(self._asked[0][0])
 
@@ -470,11 +491,11 @@ class _Channel:
         elif method == _CANCEL:
             self._events.cancelled()
         elif self._asked:
-            _, done = self._asked.popleft()
+            _, answered = self._asked.popleft()
             if self._asked:
                 self._connection.write(self._asked[0][0])
-            if done is not None:
-                done()
+            if answered is not None:
+                answered(data)
 
 
 def _method_of(data: bytes) -> tuple[int, int]:

@@ -8,9 +8,10 @@ from typing import ClassVar, Literal, Self, cast
 from redrive.errors import ConfigurationError
 from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
 from redrive.pubsub.blocking.connection import Connector, Link
-from redrive.pubsub.blocking.control import control_for, send
+from redrive.pubsub.blocking.control import send
 from redrive.pubsub.blocking.publisher import Publisher
 from redrive.pubsub.blocking.subscriber import Subscriber, check_some, run_started
+from redrive.pubsub.control_request import control_for
 from redrive.pubsub.lifecycle import CLOSING_TIME
 from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.router_base import RouterBase

@@ -18,6 +18,7 @@ from redrive.errors import (
     BrokerUnavailable,
     ConfigurationError,
     PermissionDenied,
+    RedriveError,
     TopologyMismatch,
 )
 from redrive.pubsub import broker_errors
@@ -419,9 +420,12 @@ def declare(
 
 
 def declare_control(declarer: Declarer, exchanges: ExchangeFamily) -> None:
-    """Create the stream of pauses, so that workers can follow it before the first one. Without the
-    permission, or on a broker without streams, there is none, and whoever follows it says so."""
-    with contextlib.suppress(PermissionDenied, TopologyMismatch, ConfigurationError):
+    """Create the stream of pauses, so that workers can follow it before the first one.
+
+    Without the permission, or on a broker without streams, there is none; after a restart, a broker
+    can't tell of it for a moment. Whoever follows it says so, and no subscription depends on it.
+    """
+    with contextlib.suppress(RedriveError):
         declarer.declare(control_queue(exchanges))
 
 

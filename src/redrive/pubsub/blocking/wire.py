@@ -91,6 +91,12 @@ class _PikaChannel:
         )
         return str(tag)
 
+    def count_consumers(self, queue: str, counted: Callable[[int], None]) -> None:
+        """Call `counted` with the number of a queue's consumers."""
+        self._channel.queue_declare(
+            queue, passive=True, callback=lambda frame: counted(frame.method.consumer_count)
+        )
+
     def cancel(self, tag: str, done: Done) -> None:
         """End a consumer."""
         self._channel.basic_cancel(tag, callback=lambda _: done())

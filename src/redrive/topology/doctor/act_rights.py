@@ -27,6 +27,7 @@ class OperatorAct(StrEnum):
     EDIT = "edit"
     DISCARD = "discard"
     DECLARE = "declare"
+    PAUSE = "pause"
 
 
 def rights_needed(
@@ -50,6 +51,8 @@ def rights_needed(
             if literal:
                 return []
             return list(least_rights("declarer", Subscription(queue, exchanges=family)))
+        case OperatorAct.PAUSE:
+            return [Right("write", "exchange", DEFAULT_EXCHANGE)]
         case _:
             assert_never(act)
 
@@ -62,6 +65,9 @@ def rights_wanted(
     needed = rights_needed(act, queue, family, literal=literal)
     if act is OperatorAct.DECLARE:
         return needed
+    if act is OperatorAct.PAUSE:
+        stream = family.control
+        return [*needed, *(Right(verb, "queue", stream) for verb in ("configure", "read"))]
     source = queue if literal else failed_queue(queue)
     more = [
         Right("configure", "queue", source),

@@ -96,9 +96,11 @@ def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
                     else (Right("write", "exchange", family.retry, key=subscription.queue),)
                 ),
                 Right("write", "exchange", family.failed, key=subscription.queue),
+                Right("read", "queue", family.control),
             )
         case "declarer":
-            return tuple(dict.fromkeys(_rights_to_declare(subscription.topology())))
+            needed = _rights_to_declare(subscription.topology())
+            return tuple(dict.fromkeys((*needed, Right("configure", "queue", family.control))))
         case "delayer":
             level = Ladder(family).level(0)
             return (
