@@ -3,10 +3,12 @@
 Shared by both shells, which pass in what runs handlers and what keeps the connection.
 """
 
+import contextlib
 import logging
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -31,6 +33,7 @@ from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.isolation import Isolation, of_this_process
+from redrive.pubsub.lanes import BlockedLane, Key, Lanes
 from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
@@ -57,9 +60,11 @@ from redrive.topology.decision import (
     RejectIt,
     RetryByBroker,
     RetryByReject,
+    RetryInPlace,
     ReturnIt,
     Settlement,
     Step,
+    times_taken_back,
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
@@ -97,6 +102,9 @@ _LONGEST_WAIT_FOR_OTHERS = 60
 _HUNG_TOLD_WITHIN = 1.0
 """Seconds to wait before reporting the number of hanging handlers to the broker, since each report
 means consuming anew."""
+
+_ALL_BACK_WITHIN = 1.0
+"""Seconds without a delivery after which whatever a consumer before this one held is back."""
 
 _OVERDUE_CHECKS = 10
 _LONGEST_CHECK = 1.0
@@ -137,6 +145,8 @@ class Engine:
         self._held: list[WorkItem] = []
         """Messages that arrived during a pause or are to be handled alone."""
         self._alone: WorkItem | None = None
+        self._lanes: Lanes[WorkItem] | None = None
+        """Messages that wait for their turn; None unless the subscription is ordered."""
         self._process = os.getpid()
         self._counting = threading.Lock()
         self.late = 0
@@ -224,6 +234,8 @@ class Engine:
             begun=self.begun,
             timeout=consumer_timeout(self._subscription, self._options, connection.version),
         )
+        if self._subscription.ordered:
+            self._lanes = Lanes(self._options.prefetch)
         self._consumer.hung = self.late or None
         if (self._paused_for or self.is_stuck) and self._may_pause:
             self._consumer.pause(_nothing)
@@ -286,10 +298,16 @@ class Engine:
         if self._decider is not None and not self._stopping:
             item = WorkItem(consumer, self._decider, received)
             self._open.add(item)
-            if self._paused_for or self.is_stuck:
-                self._held.append(item)
+            if self._lanes is None:
+                self._take_turn(item)
             else:
-                self._begin(item)
+                self._take_in_order(self._lanes, item)
+
+    def _take_turn(self, item: WorkItem) -> None:
+        if self._paused_for or self.is_stuck:
+            self._held.append(item)
+        else:
+            self._begin(item)
 
     def _begin(self, item: WorkItem) -> None:
         """Have an item handled; if it may have killed a worker, alone."""
@@ -306,7 +324,8 @@ class Engine:
 
     def _drop_waiting(self) -> None:
         """Leave every item unsettled that has not begun."""
-        dropped = [*self._workers.drop_waiting(), *self._held]
+        in_lanes = [] if self._lanes is None else self._lanes.drop_waiting()
+        dropped = [*self._workers.drop_waiting(), *self._held, *in_lanes]
         self._open.difference_update(dropped)
         self._held = []
         if self._alone is None or self._alone in dropped:
@@ -529,7 +548,7 @@ class Engine:
             self._paused_for
             and self._calm
             and not self._told
-            and len(self._open) == len(self._held)
+            and len(self._open) == len(self._held) + self._waiting_in_lanes
         ):
             self._told = True
             self._isolation.quiet(self)
@@ -579,6 +598,76 @@ class Engine:
         held, self._held = self._held, []
         for item in held:
             self._begin(item)
+
+    # --- on the connection's thread: order --------------------------------------------------------
+
+    @property
+    def _waiting_in_lanes(self) -> int:
+        return 0 if self._lanes is None else self._lanes.waiting
+
+    @property
+    def blocked(self) -> list[BlockedLane]:
+        """The keys that wait for a retry; empty unless the subscription is ordered. From any
+        thread."""
+        return [] if self._lanes is None else self._lanes.blocked()
+
+    def _take_in_order(self, lanes: Lanes[WorkItem], item: WorkItem) -> None:
+        returns: int | None = None
+        if self._options.order_by is not None:
+            item.key = self._key_of(item)
+        if item.received.redelivered:
+            with contextlib.suppress(Malformed):
+                returns = times_taken_back(self._delivery_of(item))
+            returns = returns or 0
+        for ready in lanes.add(item, item.key, returns):
+            self._take_turn(ready)
+        if lanes.collected is not None:
+            self._await_the_rest(lanes, lanes.collected)
+
+    def _await_the_rest(self, lanes: Lanes[WorkItem], collected: int) -> None:
+        """Handle what came back from an earlier consumer once nothing more has come for a while,
+        and the broker has answered after that."""
+
+        def answered() -> None:
+            if lanes is self._lanes and lanes.collected == collected and not self._stopping:
+                for ready in lanes.all_are_back():
+                    self._take_turn(ready)
+
+        def nothing_came() -> None:
+            consumer = self._consumer
+            if consumer is not None and lanes is self._lanes and lanes.collected == collected:
+                consumer.when_answered(answered)
+
+        self._link.call_later(_ALL_BACK_WITHIN, nothing_came)
+
+    def _key_of(self, item: WorkItem) -> Key:
+        """Read a message's key; a message without one is counted, and told of once."""
+        assert self._options.order_by is not None
+        try:
+            key = self._options.order_by(self.message_of(self._delivery_of(item)))
+        except Malformed:
+            key = None
+        if key is None:
+            self._dropped.miss_key()
+            if self._dropped.keyless == 1:
+                logger.warning(
+                    "queue %s: %s has no key to be ordered by; such messages are handled one after "
+                    "the other, and counted",
+                    self._subscription.queue,
+                    item.name,
+                )
+        return key
+
+    def _next_in_lane(self, item: WorkItem, step: Step) -> None:
+        """Begin what waits behind a message that is settled; behind one that goes back for a retry,
+        everything of its key goes on waiting."""
+        if self._lanes is None or item.consumer is not self._consumer:
+            return
+        if isinstance(step, HoldThenReturn):
+            self._lanes.goes_back(item.key, time.time())
+            return
+        for ready in self._lanes.done(item.key):
+            self._take_turn(ready)
 
     # --- where handlers run -----------------------------------------------------------------------
 
@@ -685,6 +774,8 @@ class Engine:
     def _as_it_is(self) -> Verdict:
         """Return the verdict for a message that redrive could not decide about because of a
         defect."""
+        if self._subscription.ordered:
+            return _IN_PLACE_AS_IT_IS
         return (
             _HELD_BACK_AS_IT_IS if self._subscription.retry_via == "broker" else _REJECTED_AS_IT_IS
         )
@@ -762,6 +853,7 @@ class Engine:
 
     def _done(self, item: WorkItem, verdict: Verdict) -> None:
         self._open.discard(item)
+        self._next_in_lane(item, verdict.step)
         self._note(item.delivery, verdict.settlement)
         if telemetry.active is not None:
             if isinstance(verdict.settlement, Ack):
@@ -884,8 +976,10 @@ def _nothing() -> None:
     """Do nothing after a pause that nobody waits for."""
 
 
+_A_WHILE = timedelta(seconds=30)
 _DEFECT = ErrorReport("redrive.Defect", "see the log")
 _REJECTED_AS_IT_IS = Verdict(RetryByReject(0, timedelta(0), 0), RejectIt(), _DEFECT)
+_IN_PLACE_AS_IT_IS = Verdict(RetryInPlace(0, _A_WHILE, 0), HoldThenReturn(_A_WHILE), _DEFECT)
 _HELD_BACK_AS_IT_IS = Verdict(RetryByBroker(0, timedelta(0), 0), ReturnIt(), _DEFECT)
 
 

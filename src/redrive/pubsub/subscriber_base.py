@@ -23,8 +23,10 @@ from redrive.pubsub.handler import (
     is_async,
 )
 from redrive.pubsub.handler_table import HandlerTable
+from redrive.pubsub.lanes import BlockedLane
 from redrive.pubsub.lifecycle import BrokerAccess, default_name
 from redrive.pubsub.middleware import AsyncShell, BlockingShell, MiddlewareRegistry
+from redrive.pubsub.order_key import OrderBy, reader_of
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
@@ -58,6 +60,7 @@ class SubscriberOptions(TypedDict, total=False):
     where: Where | None
     broadcast: bool
     ordered: bool
+    order_by: OrderBy | None
     max_failed: int | None
     declare: bool
     handler_timeout: Duration | None
@@ -90,6 +93,7 @@ class SubscriberBase(MiddlewareRegistry):
         where: Where | None = None,
         broadcast: bool = False,
         ordered: bool = False,
+        order_by: OrderBy | None = None,
         max_failed: int | None = None,
         declare: bool = True,
         handler_timeout: Duration | None = None,
@@ -129,6 +133,11 @@ class SubscriberBase(MiddlewareRegistry):
             ordered: whether messages are handled strictly in order: one instance at a time, one
                 message at a time, and a failing message holds up all others until it succeeds or is
                 set aside. Quorum queues only; no retry may wait longer than 25 minutes.
+            order_by: the key by which messages are ordered: a path into the body such as
+                `$.customer.id`, `header:NAME`, `routing_key`, or a function of a `Message`. The
+                messages of one key are handled one after the other, in the order in which they
+                arrived, and other keys in parallel, up to `concurrency`, by one instance at a
+                time. A message that waits for a retry holds up only its key.
             max_failed: how many messages fit into the failed queue; None for no limit. A full queue
                 refuses more: failing messages then stay unsettled in the main queue, which stops
                 once they fill the prefetch, until there is room again.
@@ -164,7 +173,7 @@ class SubscriberBase(MiddlewareRegistry):
             retry_via,
             TagFilter(tags) if tags is not None else None,
             broadcast,
-            ordered,
+            ordered or order_by is not None,
             max_failed,
         )
         for warning in self.subscription.warnings:
@@ -188,7 +197,8 @@ class SubscriberBase(MiddlewareRegistry):
                 "Give them to the app that runs it.",
             )
         _whole("concurrency", concurrency, 1000)
-        usual_prefetch = 1 if ordered else PREFETCH_PER_HANDLER * concurrency
+        one_at_a_time = ordered and order_by is None
+        usual_prefetch = 1 if one_at_a_time else PREFETCH_PER_HANDLER * concurrency
         self._options = ConsumeOptions(
             concurrency,
             _whole("prefetch", usual_prefetch if prefetch is None else prefetch, 65535),
@@ -196,16 +206,18 @@ class SubscriberBase(MiddlewareRegistry):
             None if handler_timeout is None else seconds_of(handler_timeout),
             _whole("max_hung", max_hung, 100_000),
             where,
+            None if order_by is None else reader_of(order_by),
             seconds_of(grace),
             timedelta(seconds=seconds_of(patience)),
             log_tracebacks,
             checked_decoders(decoders),
         )
-        if ordered and (concurrency, self._options.prefetch) != (1, 1):
+        if one_at_a_time and (concurrency, self._options.prefetch) != (1, 1):
             raise ConfigurationError(
                 f"queue {queue!r} is ordered, but has a concurrency of {concurrency} and a "
                 f"prefetch of {self._options.prefetch}",
-                "Leave both out: an ordered queue is handled one message at a time.",
+                "Leave both out, or give order_by: an ordered queue is handled one message at a "
+                "time.",
             )
         if self._options.prefetch < concurrency:
             raise ConfigurationError(
@@ -282,6 +294,18 @@ class SubscriberBase(MiddlewareRegistry):
     def declined(self) -> int:
         """Number of messages that `where` has declined, since the subscriber was made."""
         return self._dropped.declined
+
+    @property
+    def keyless(self) -> int:
+        """Number of messages without the key that they are ordered by, since the subscriber was
+        made."""
+        return self._dropped.keyless
+
+    @property
+    def blocked_keys(self) -> list[BlockedLane]:
+        """The keys of an ordered queue that wait for a retry here, those with the most messages
+        behind them first."""
+        return [] if self._processing is None else self._processing.blocked
 
     @property
     def let_go(self) -> int:

@@ -13,6 +13,7 @@ from redrive.pubsub.body import NO_DECODERS, Decoder
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.message import Message
+from redrive.pubsub.order_key import ReadKey
 from redrive.pubsub.verdict import Decider
 from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT, BrokerVersion
@@ -36,6 +37,7 @@ class WorkItem:
         "decider",
         "delivery",
         "held",
+        "key",
         "outgoing",
         "received",
         "resends",
@@ -49,6 +51,8 @@ class WorkItem:
         self.decider = decider
         self.received = received
         self.delivery: Delivery | None = None
+        self.key: str | None = ""
+        """What it is ordered by; None if it has no key."""
         self.settled = False
         self.resends = 0
         self.outgoing: Outgoing | None = None
@@ -82,6 +86,7 @@ class ConsumeOptions:
         max_hung: how many handlers may still be running after that before no more messages are
             taken.
         where: decides whether a message is handled; declined ones are acked. None accepts all.
+        order_by: returns the key of a message in an ordered queue; None for one key for all.
         grace: seconds that running handlers have to finish on stopping.
         patience: how long to wait at startup for a broker that does not answer.
         log_tracebacks: whether to log the traceback of each failed attempt.
@@ -96,6 +101,7 @@ class ConsumeOptions:
     handler_timeout: float | None = None
     max_hung: int = MAX_HUNG
     where: Where | None = None
+    order_by: ReadKey | None = None
     grace: float = 30.0
     patience: timedelta = timedelta(seconds=30)
     log_tracebacks: bool = False
@@ -130,12 +136,18 @@ def consumer_timeout(
 
 class LossCounter:
     """Counts messages that a subscriber declined or dropped, which are neither retried nor set
-    aside."""
+    aside, and those without the key that they are ordered by."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.declined = 0
         self.let_go = 0
+        self.keyless = 0
+
+    def miss_key(self) -> None:
+        """Count a message that has no key; from any thread."""
+        with self._lock:
+            self.keyless += 1
 
     def decline(self) -> None:
         """Count a message that the predicate declined; from any thread."""

@@ -219,6 +219,18 @@ def crashes_seen(delivery: Delivery) -> int:
     return min(noted + returns, headers.MAX_COUNT)
 
 
+def times_taken_back(delivery: Delivery) -> int:
+    """Return how many times the broker has taken the message back into its queue, which tells the
+    order of messages that come back together: it took an older one back at least as often.
+
+    RabbitMQ 4.3 counts that itself, while its count of failures can be forged before the first
+    one. Source: measured on RabbitMQ 4.3.6.
+    """
+    values = delivery.properties.headers
+    acquired = values.scalar(headers.ACQUIRED_COUNT)
+    return headers.counted(values.scalar(headers.DELIVERY_COUNT) if acquired is None else acquired)
+
+
 def is_suspect(delivery: Delivery, subscription: Subscription) -> bool:
     """Return whether the message may have killed the worker that had it before. If so, its handler
     runs alone in its process, so that another crash is not blamed on other messages.

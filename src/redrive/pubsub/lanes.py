@@ -1,0 +1,155 @@
+"""Lanes: messages of one key, one after the other, while other keys go on.
+
+Only the first message of a lane is handled. A message that failed goes back to the broker after its
+wait, which counts that and delivers it again; until it is back, its lane stands still.
+
+When a consumer ends, its queue gets back what it held, in the order in which it was delivered last:
+a message that was tried again comes behind later ones of its key. But each return is counted, and a
+message is tried only while it is the first of its key, so it has been taken back at least as often
+as those behind it; and more often if it comes later. Sorted by that count, the most first, they are
+in their old order. For this, whatever comes back at the beginning is collected before any of it is
+handled. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6 (docs/brokers.md).
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+Item = TypeVar("Item")
+Key = str | None
+"""A key; None for messages that have none, which share a lane."""
+
+
+class BlockedLane(NamedTuple):
+    """A key that waits for a retry of its first message.
+
+    Args:
+        key: the key; None for messages that have none.
+        since: when the message failed first, in seconds of the caller's clock.
+        behind: number of messages in hand that wait behind it.
+    """
+
+    key: Key
+    since: float
+    behind: int
+
+
+class _Lane(Generic[Item]):
+    """The messages of a key that are in hand, besides its first one, which is being handled or on
+    its way back."""
+
+    __slots__ = ("comes_back", "since", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Item] = deque()
+        self.comes_back = False
+        self.since: float | None = None
+
+
+class _Returned(NamedTuple, Generic[Item]):
+    """A message that was delivered before to somebody else."""
+
+    item: Item
+    key: Key
+    returns: int
+
+
+class Lanes(Generic[Item]):
+    """The messages of an ordered queue that one consumer has in hand.
+
+    Args:
+        room: how many there can be: the consumer's prefetch.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._lanes: dict[Key, _Lane[Item]] = {}
+        self._returned: list[_Returned[Item]] | None = []
+        """What comes back at the beginning; None once all of it is there."""
+        self.waiting = 0
+        """Number of messages that wait for their turn."""
+
+    @property
+    def collected(self) -> int | None:
+        """Number of messages that came back so far; None once all of them are there."""
+        return None if self._returned is None else len(self._returned)
+
+    def add(self, item: Item, key: Key, returns: int | None) -> Iterator[Item]:
+        """Take a message, and yield those whose turn it is.
+
+        Args:
+            item: the message.
+            key: its key.
+            returns: how often the broker has taken it back; None for one that was never delivered
+                before.
+        """
+        if self._returned is None:
+            yield from self._put(item, key, is_back=returns is not None)
+        elif returns is None:
+            yield from self.all_are_back()
+            yield from self._put(item, key, is_back=False)
+        else:
+            self._returned.append(_Returned(item, key, returns))
+            self.waiting += 1
+            if len(self._returned) >= self._room:
+                yield from self.all_are_back()
+
+    def all_are_back(self) -> Iterator[Item]:
+        """Note that everything has come back that was delivered before, and yield the messages
+        whose turn it is."""
+        returned, self._returned = self._returned or [], None
+        for one in sorted(returned, key=lambda one: -one.returns):
+            self.waiting -= 1
+            yield from self._put(one.item, one.key, is_back=False)
+
+    def done(self, key: Key) -> Iterator[Item]:
+        """Note that the first message of a lane is settled, and yield the next one of its key."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            return
+        lane.since = None
+        if lane.waiting:
+            self.waiting -= 1
+            yield lane.waiting.popleft()
+        else:
+            del self._lanes[key]
+
+    def goes_back(self, key: Key, now: float) -> None:
+        """Note that the first message of a lane has failed, and comes again for its next
+        attempt."""
+        lane = self._lanes.get(key)
+        if lane is not None:
+            lane.comes_back = True
+            if lane.since is None:
+                lane.since = now
+
+    def drop_waiting(self) -> list[Item]:
+        """Forget all messages that wait for their turn, and return them."""
+        dropped = [one.item for one in self._returned or ()]
+        for lane in self._lanes.values():
+            dropped += lane.waiting
+        self._lanes = {}
+        self._returned = None
+        self.waiting = 0
+        return dropped
+
+    def blocked(self) -> list[BlockedLane]:
+        """Return the keys that wait for a retry, those with the most messages behind them first."""
+        found = [
+            BlockedLane(key, lane.since, len(lane.waiting))
+            for key, lane in list(self._lanes.items())
+            if lane.since is not None
+        ]
+        return sorted(found, key=lambda one: (-one.behind, one.since))
+
+    def _put(self, item: Item, key: Key, *, is_back: bool) -> Iterator[Item]:
+        lane = self._lanes.get(key)
+        if lane is None:
+            self._lanes[key] = _Lane()
+            yield item
+        elif is_back and lane.comes_back:
+            lane.comes_back = False
+            yield item
+        else:
+            lane.waiting.append(item)
+            self.waiting += 1
