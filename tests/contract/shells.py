@@ -47,6 +47,7 @@ from redrive.failures.outcome_watch import Watch
 from redrive.failures.requeue import Cancel, Edit
 from redrive.failures.return_checks import ReturnChecks
 from redrive.pubsub.blocking.declarer import Depth
+from redrive.pubsub.lanes import BlockedLane
 from redrive.pubsub.reports import DiscardReport, LookProgress
 from redrive.topology.headers import Delivery
 
@@ -108,6 +109,12 @@ class Subscribes(Protocol):
 
     @property
     def hung(self) -> int: ...
+
+    @property
+    def keyless(self) -> int: ...
+
+    @property
+    def blocked_keys(self) -> list[BlockedLane]: ...
 
     @property
     def ready(self) -> bool: ...
@@ -375,6 +382,14 @@ class _Subscribes:
     @property
     def hung(self) -> int:
         return self._subscriber.hung
+
+    @property
+    def keyless(self) -> int:
+        return self._subscriber.keyless
+
+    @property
+    def blocked_keys(self) -> list[BlockedLane]:
+        return self._subscriber.blocked_keys
 
     @property
     def ready(self) -> bool:
