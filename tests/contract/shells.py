@@ -114,6 +114,9 @@ class Subscribes(Protocol):
     def keyless(self) -> int: ...
 
     @property
+    def parked_keys(self) -> int: ...
+
+    @property
     def blocked_keys(self) -> list[BlockedLane]: ...
 
     @property
@@ -386,6 +389,10 @@ class _Subscribes:
     @property
     def keyless(self) -> int:
         return self._subscriber.keyless
+
+    @property
+    def parked_keys(self) -> int:
+        return self._subscriber.parked_keys
 
     @property
     def blocked_keys(self) -> list[BlockedLane]:

@@ -44,6 +44,7 @@ _WHAT_IS_DECLARED = {
     "tags",
     "ordered",
     "order_by",
+    "when_given_up",
     "max_failed",
 }
 

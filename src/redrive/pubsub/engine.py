@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from typing import NoReturn, assert_never
@@ -38,6 +39,7 @@ from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
 from redrive.pubsub.own_publisher import Moves
+from redrive.pubsub.parked_log import ParkedLog
 from redrive.pubsub.redeclaration import Redeclarer
 from redrive.pubsub.verdict import Decider, Verdict
 from redrive.pubsub.wire_protocol import Wire
@@ -49,6 +51,7 @@ from redrive.pubsub.work import (
     consumer_timeout,
 )
 from redrive.redaction import in_one_line, redact
+from redrive.topology import headers
 from redrive.topology.decision import (
     Ack,
     AckIt,
@@ -68,6 +71,8 @@ from redrive.topology.decision import (
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
+from redrive.topology.names import parked_stream
+from redrive.topology.parked_keys import ParkedKeys
 from redrive.topology.rewrite import ErrorReport, Publish
 
 
@@ -147,6 +152,9 @@ class Engine:
         self._alone: WorkItem | None = None
         self._lanes: Lanes[WorkItem] | None = None
         """Messages that wait for their turn; None unless the subscription is ordered."""
+        self._parked: ParkedKeys | None = None
+        """The keys whose messages are set aside; None unless the subscription parks them."""
+        self._reads_log = False
         self._process = os.getpid()
         self._counting = threading.Lock()
         self.late = 0
@@ -235,7 +243,7 @@ class Engine:
             timeout=consumer_timeout(self._subscription, self._options, connection.version),
         )
         if self._subscription.ordered:
-            self._lanes = Lanes(self._options.prefetch)
+            self._begin_lanes(connection)
         self._consumer.hung = self.late or None
         if (self._paused_for or self.is_stuck) and self._may_pause:
             self._consumer.pause(_nothing)
@@ -304,6 +312,8 @@ class Engine:
                 self._take_in_order(self._lanes, item)
 
     def _take_turn(self, item: WorkItem) -> None:
+        if self._is_deferred(item):
+            return
         if self._paused_for or self.is_stuck:
             self._held.append(item)
         else:
@@ -311,7 +321,7 @@ class Engine:
 
     def _begin(self, item: WorkItem) -> None:
         """Have an item handled; if it may have killed a worker, alone."""
-        if self._is_suspect(item):
+        if not item.is_behind and self._is_suspect(item):
             self._held.append(item)
             turn = self._isolation.ask(self)
             if turn is not None:
@@ -611,7 +621,29 @@ class Engine:
         thread."""
         return [] if self._lanes is None else self._lanes.blocked()
 
+    @property
+    def parked_keys(self) -> int:
+        """Number of keys whose messages are set aside. From any thread."""
+        return 0 if self._parked is None else len(self._parked)
+
+    def _begin_lanes(self, connection: Wire) -> None:
+        self._reads_log = False
+        if not self._subscription.parks:
+            self._lanes = Lanes(self._options.prefetch)
+            return
+        self._parked = parked = ParkedKeys(uuid.uuid4().hex)
+        self._lanes = Lanes(
+            self._options.prefetch, lambda one: parked.goes_first(one.key, one.place), held=True
+        )
+        self._wire = connection
+
     def _take_in_order(self, lanes: Lanes[WorkItem], item: WorkItem) -> None:
+        if self._parked is not None:
+            if not self._reads_log:
+                self._reads_log = True
+                self._read_log(lanes, self._parked)
+            with contextlib.suppress(Malformed):
+                item.place = headers.place_in(self._delivery_of(item).note(headers.PLACE))
         returns: int | None = None
         if self._options.order_by is not None:
             item.key = self._key_of(item)
@@ -623,6 +655,10 @@ class Engine:
             self._take_turn(ready)
         if lanes.collected is not None:
             self._await_the_rest(lanes, lanes.collected)
+        elif self._parked is not None and len(self._open) >= self._options.prefetch:
+            for ready in lanes.wait_no_longer():
+                self._parked.wait_no_longer(ready.key)
+                self._take_turn(ready)
 
     def _await_the_rest(self, lanes: Lanes[WorkItem], collected: int) -> None:
         """Handle what came back from an earlier consumer once nothing more has come for a while,
@@ -657,6 +693,101 @@ class Engine:
                     item.name,
                 )
         return key
+
+    # --- on the connection's thread: parked keys --------------------------------------------------
+
+    def _read_log(self, lanes: Lanes[WorkItem], parked: ParkedKeys) -> None:
+        """Find out which keys are parked, now that this worker is the one that gets messages."""
+
+        def known() -> None:
+            if lanes is self._lanes and not self._stopping:
+                self._append(lanes, parked.summary(), _nothing)
+                for ready in lanes.begin():
+                    self._take_turn(ready)
+
+        def fenced() -> None:
+            stream = parked_stream(self._subscription.queue)
+            ParkedLog(self._wire, stream, parked.read, known, self._refused)
+
+        self._append(lanes, parked.fence(), fenced)
+
+    def _append(
+        self, lanes: Lanes[WorkItem], entry: bytes, then: Callable[[], None], resends: int = 0
+    ) -> None:
+        """Append an entry to the log of parked keys, for as long as it takes, and go on once the
+        broker has it."""
+        stream = parked_stream(self._subscription.queue)
+
+        def again() -> None:
+            if lanes is self._lanes and not self._stopping:
+                self._append(lanes, entry, then, resends + 1)
+
+        def answered(error: RedriveError | None) -> None:
+            if lanes is not self._lanes or self._consumer is None:
+                return
+            if error is None:
+                then()
+                self._flush()
+                return
+            delay = reconnect_delay(resends, 0)
+            logger.error(
+                "the stream %s takes no entry, and parked keys wait; trying again in %g s: %s",
+                stream,
+                delay,
+                error,
+            )
+            if isinstance(error, Unroutable):
+                self._redeclarer.begin()
+            self._link.call_later(delay, again)
+
+        self._moves.send(
+            Outgoing(
+                "",
+                stream,
+                _PERSISTENT,
+                entry,
+                "",
+                lambda _, error: self._link.call(lambda: answered(error)),
+            )
+        )
+
+    def _is_deferred(self, item: WorkItem) -> bool:
+        """Say what becomes of a message whose turn it is: it is handled, set aside behind an
+        earlier one, or waits for requeued ones that go first, which returns True."""
+        parked, lanes = self._parked, self._lanes
+        if parked is None or lanes is None:
+            return False
+        if parked.admits(item.key, item.place):
+            parked.resume(item.key)
+        elif parked.is_resuming(item.key) and len(self._open) < self._options.prefetch:
+            for ready in lanes.defer(item, item.key):
+                self._take_turn(ready)
+            return True
+        else:
+            item.is_behind = True
+        return False
+
+    def _notes_parking(self, item: WorkItem, verdict: Verdict) -> bool:
+        """Have the log say that a message is parked, or is the last one of its key that was, before
+        that is done; return False if there is nothing to say."""
+        parked, lanes, key = self._parked, self._lanes, item.key
+        if parked is None or lanes is None or key is None or item.delivery is None:
+            return False
+        settlement = verdict.settlement
+        if isinstance(settlement, MoveToFailed) and settlement.place is None:
+            park = parked.fall_behind if item.is_behind else parked.give_up
+            verdict = item.decider.parked(item.delivery, verdict, park(key, _milliseconds()))
+        elif isinstance(settlement, Ack) and parked.ends_with(key, item.place):
+            parked.free(key)
+        else:
+            return False
+
+        def noted() -> None:
+            if self._can_settle(item):
+                self._take(verdict.step, item, verdict)
+
+        self._append(lanes, parked.entry_of(key), noted)
+        return True
 
     def _next_in_lane(self, item: WorkItem, step: Step) -> None:
         """Begin what waits behind a message that is settled; behind one that goes back for a retry,
@@ -695,6 +826,8 @@ class Engine:
         """Decide about a delivery without its handler; None if the handler is to run."""
         try:
             delivery = self._delivery_of(item)
+            if item.is_behind:
+                return item.decider.overtaken(delivery)
             arrival = item.decider.arrival(delivery)
         except Malformed as error:
             item.delivery = self._delivery_with(Properties(), item)
@@ -809,6 +942,8 @@ class Engine:
         self._alone_no_more(item)
 
     def _take(self, step: Step, item: WorkItem, verdict: Verdict) -> None:
+        if self._notes_parking(item, verdict):
+            return
         match step:
             case AckIt():
                 item.consumer.ack(item.received.delivery_tag)
@@ -973,7 +1108,14 @@ class Engine:
 
 
 def _nothing() -> None:
-    """Do nothing after a pause that nobody waits for."""
+    """Do nothing after what nobody waits for."""
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+_PERSISTENT = Properties(content_type="application/json", delivery_mode=2).encode()
 
 
 _A_WHILE = timedelta(seconds=30)
@@ -1012,7 +1154,7 @@ def _log(subscription: Subscription, item: WorkItem, verdict: Verdict) -> None:
 _ASKED_FOR = {
     f"{kind.__module__}.{kind.__qualname__}": words
     for kind, words in ((Retry, "asked for a retry"), (GiveUp, "was given up"))
-}
+} | {"redrive.Behind": "was not handled"}
 """Wording for exceptions by which a handler asks for something, rather than failing."""
 
 

@@ -12,7 +12,7 @@ handled. Source: measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6 (docs/brokers.md).
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
@@ -38,16 +38,19 @@ class _Lane(Generic[Item]):
     """The messages of a key that are in hand, besides its first one, which is being handled or on
     its way back."""
 
-    __slots__ = ("comes_back", "since", "waiting")
+    __slots__ = ("comes_back", "first", "is_idle", "since", "waiting")
 
     def __init__(self) -> None:
+        self.first: deque[Item] = deque()
         self.waiting: deque[Item] = deque()
         self.comes_back = False
+        self.is_idle = False
+        """Whether nothing of it is handled, although some wait: for others that go first."""
         self.since: float | None = None
 
 
-class _Returned(NamedTuple, Generic[Item]):
-    """A message that was delivered before to somebody else."""
+class _Collected(NamedTuple, Generic[Item]):
+    """A message that came at the beginning; `returns` is -1 if it was never delivered before."""
 
     item: Item
     key: Key
@@ -59,20 +62,31 @@ class Lanes(Generic[Item]):
 
     Args:
         room: how many there can be: the consumer's prefetch.
+        goes_first: whether a message goes before those of its key that do not.
+        held: whether nothing is handled before `begin`.
     """
 
-    def __init__(self, room: int) -> None:
+    def __init__(
+        self,
+        room: int,
+        goes_first: Callable[[Item], bool] = lambda _: False,
+        *,
+        held: bool = False,
+    ) -> None:
         self._room = room
+        self._goes_first = goes_first
+        self._held = held
+        self._all_are_back = False
         self._lanes: dict[Key, _Lane[Item]] = {}
-        self._returned: list[_Returned[Item]] | None = []
-        """What comes back at the beginning; None once all of it is there."""
+        self._collected: list[_Collected[Item]] | None = []
+        """What comes at the beginning; None once everything has come back."""
         self.waiting = 0
         """Number of messages that wait for their turn."""
 
     @property
     def collected(self) -> int | None:
         """Number of messages that came back so far; None once all of them are there."""
-        return None if self._returned is None else len(self._returned)
+        return None if self._collected is None else len(self._collected)
 
     def add(self, item: Item, key: Key, returns: int | None) -> Iterator[Item]:
         """Take a message, and yield those whose turn it is.
@@ -83,24 +97,50 @@ class Lanes(Generic[Item]):
             returns: how often the broker has taken it back; None for one that was never delivered
                 before.
         """
-        if self._returned is None:
+        if self._collected is None:
             yield from self._put(item, key, is_back=returns is not None)
-        elif returns is None:
+            return
+        self._collected.append(_Collected(item, key, -1 if returns is None else returns))
+        self.waiting += 1
+        if returns is None or len(self._collected) >= self._room:
             yield from self.all_are_back()
-            yield from self._put(item, key, is_back=False)
-        else:
-            self._returned.append(_Returned(item, key, returns))
-            self.waiting += 1
-            if len(self._returned) >= self._room:
-                yield from self.all_are_back()
 
     def all_are_back(self) -> Iterator[Item]:
         """Note that everything has come back that was delivered before, and yield the messages
         whose turn it is."""
-        returned, self._returned = self._returned or [], None
-        for one in sorted(returned, key=lambda one: -one.returns):
+        self._all_are_back = True
+        if self._held or self._collected is None:
+            return
+        collected, self._collected = self._collected, None
+        for one in sorted(collected, key=lambda one: -one.returns):
             self.waiting -= 1
             yield from self._put(one.item, one.key, is_back=False)
+
+    def begin(self) -> Iterator[Item]:
+        """Hold messages no longer, and yield those whose turn it is."""
+        self._held = False
+        if self._all_are_back:
+            yield from self.all_are_back()
+
+    def defer(self, item: Item, key: Key) -> Iterator[Item]:
+        """Put a message back whose turn it is, behind those of its key that go first, and yield the
+        first of these."""
+        lane = self._lanes[key]
+        lane.waiting.appendleft(item)
+        self.waiting += 1
+        if lane.first:
+            self.waiting -= 1
+            yield lane.first.popleft()
+        else:
+            lane.is_idle = True
+
+    def wait_no_longer(self) -> Iterator[Item]:
+        """Yield the messages that were put back and still wait for others that go first."""
+        for lane in list(self._lanes.values()):
+            if lane.is_idle:
+                lane.is_idle = False
+                self.waiting -= 1
+                yield lane.waiting.popleft()
 
     def done(self, key: Key) -> Iterator[Item]:
         """Note that the first message of a lane is settled, and yield the next one of its key."""
@@ -108,9 +148,9 @@ class Lanes(Generic[Item]):
         if lane is None:
             return
         lane.since = None
-        if lane.waiting:
+        if lane.first or lane.waiting:
             self.waiting -= 1
-            yield lane.waiting.popleft()
+            yield (lane.first or lane.waiting).popleft()
         else:
             del self._lanes[key]
 
@@ -125,18 +165,18 @@ class Lanes(Generic[Item]):
 
     def drop_waiting(self) -> list[Item]:
         """Forget all messages that wait for their turn, and return them."""
-        dropped = [one.item for one in self._returned or ()]
+        dropped = [one.item for one in self._collected or ()]
         for lane in self._lanes.values():
-            dropped += lane.waiting
+            dropped += (*lane.first, *lane.waiting)
         self._lanes = {}
-        self._returned = None
+        self._collected = None
         self.waiting = 0
         return dropped
 
     def blocked(self) -> list[BlockedLane]:
         """Return the keys that wait for a retry, those with the most messages behind them first."""
         found = [
-            BlockedLane(key, lane.since, len(lane.waiting))
+            BlockedLane(key, lane.since, len(lane.first) + len(lane.waiting))
             for key, lane in list(self._lanes.items())
             if lane.since is not None
         ]
@@ -150,6 +190,12 @@ class Lanes(Generic[Item]):
         elif is_back and lane.comes_back:
             lane.comes_back = False
             yield item
-        else:
+        elif not self._goes_first(item):
             lane.waiting.append(item)
+            self.waiting += 1
+        elif lane.is_idle:
+            lane.is_idle = False
+            yield item
+        else:
+            lane.first.append(item)
             self.waiting += 1

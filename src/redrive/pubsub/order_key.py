@@ -21,7 +21,7 @@ _STEP = re.compile(
     r"\.(?P<plain>[A-Za-z_][\w-]*)|\[(?P<at>\d{1,9})\]|\['(?P<quoted>[^']+)'\]", re.ASCII
 )
 _LONGEST = 200
-"""Characters of a key; a longer one is replaced by its digest, so that keys that others write take
+"""Bytes of a key; a longer one is replaced by its digest, so that keys that others write take
 little memory."""
 _HOW = "Give a path such as $.customer.id, header:NAME, routing_key, or a function of a Message."
 
@@ -105,10 +105,10 @@ def _as_key(value: object) -> str | None:
     """
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         return None
-    key = str(value)
-    if len(key) <= _LONGEST:
-        return key
-    return f"sha256:{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    encoded = str(value).encode("utf-8", "surrogatepass")
+    if len(encoded) <= _LONGEST:
+        return encoded.decode("utf-8", "replace")  # half a character can't travel in a header
+    return f"sha256:{hashlib.sha256(encoded).hexdigest()}"
 
 
 def described(key: str | None) -> str:

@@ -34,7 +34,7 @@ from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, LossCounter, Where, lo
 from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT
 from redrive.topology.durations import Duration
-from redrive.topology.model import QueueType, RetryVia, Subscription
+from redrive.topology.model import QueueType, RetryVia, Subscription, WhenGivenUp
 from redrive.topology.names import ExchangeFamily, family_of
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.tags import TagFilter
@@ -61,6 +61,7 @@ class SubscriberOptions(TypedDict, total=False):
     broadcast: bool
     ordered: bool
     order_by: OrderBy | None
+    when_given_up: WhenGivenUp
     max_failed: int | None
     declare: bool
     handler_timeout: Duration | None
@@ -94,6 +95,7 @@ class SubscriberBase(MiddlewareRegistry):
         broadcast: bool = False,
         ordered: bool = False,
         order_by: OrderBy | None = None,
+        when_given_up: WhenGivenUp = "continue",
         max_failed: int | None = None,
         declare: bool = True,
         handler_timeout: Duration | None = None,
@@ -138,6 +140,9 @@ class SubscriberBase(MiddlewareRegistry):
                 messages of one key are handled one after the other, in the order in which they
                 arrived, and other keys in parallel, up to `concurrency`, by one instance at a
                 time. A message that waits for a retry holds up only its key.
+            when_given_up: what happens to later messages of a key once one of them is set aside:
+                `continue` handles them, `park` sets them aside behind it, with the reason `behind`,
+                until all of them are requeued.
             max_failed: how many messages fit into the failed queue; None for no limit. A full queue
                 refuses more: failing messages then stay unsettled in the main queue, which stops
                 once they fill the prefetch, until there is room again.
@@ -175,6 +180,7 @@ class SubscriberBase(MiddlewareRegistry):
             broadcast,
             ordered or order_by is not None,
             max_failed,
+            when_given_up=when_given_up,
         )
         for warning in self.subscription.warnings:
             logger.warning("%s", in_one_line(warning))
@@ -306,6 +312,12 @@ class SubscriberBase(MiddlewareRegistry):
         """The keys of an ordered queue that wait for a retry here, those with the most messages
         behind them first."""
         return [] if self._processing is None else self._processing.blocked
+
+    @property
+    def parked_keys(self) -> int:
+        """Number of keys whose messages are set aside behind one that was given up, as known to the
+        instance that handles the queue."""
+        return 0 if self._processing is None else self._processing.parked_keys
 
     @property
     def let_go(self) -> int:

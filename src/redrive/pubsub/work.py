@@ -37,8 +37,10 @@ class WorkItem:
         "decider",
         "delivery",
         "held",
+        "is_behind",
         "key",
         "outgoing",
+        "place",
         "received",
         "resends",
         "settled",
@@ -53,6 +55,10 @@ class WorkItem:
         self.delivery: Delivery | None = None
         self.key: str | None = ""
         """What it is ordered by; None if it has no key."""
+        self.place = 0
+        """Its place among the messages that are parked for its key; 0 if it has none."""
+        self.is_behind = False
+        """Whether it is set aside because its key is parked."""
         self.settled = False
         self.resends = 0
         self.outgoing: Outgoing | None = None

@@ -14,11 +14,18 @@ from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.headers import Delivery
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription
+from redrive.topology.parked_keys import ParkedPlace
 from redrive.topology.policy import RetryPolicy, most_retries_of
 from redrive.topology.rewrite import ErrorReport, MoveContext, Publish
 
 Reason = Literal[
-    "retries-exhausted", "not-retryable", "gave-up", "invalid-message", "crashed", "too-old"
+    "retries-exhausted",
+    "not-retryable",
+    "gave-up",
+    "invalid-message",
+    "crashed",
+    "too-old",
+    "behind",
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 """The reasons to set a message aside."""
@@ -54,7 +61,12 @@ class Raised:
     after: timedelta | None = None
 
 
-Outcome = Arrived | Handled | Raised
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """It is the message's turn, but an earlier one of its key is in the failed queue."""
+
+
+Outcome = Arrived | Handled | Raised | Overtaken
 
 
 # --- decisions ------------------------------------------------------------------------------------
@@ -169,11 +181,14 @@ class MoveToFailed:
         reason: why there is no further retry.
         error: the last attempt's error.
         retries: the retries that were made.
+        place: its key and its place among the messages that are parked for it; None if it is not
+            parked.
     """
 
     reason: Reason
     error: ErrorReport
     retries: int
+    place: ParkedPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +322,8 @@ def decide(
             return on_arrival(delivery, subscription)
         case Handled():
             return Ack()
+        case Overtaken():
+            return MoveToFailed("behind", _BEHIND, retries_made(delivery))
         case Raised() if subscription.broadcast:
             return Drop()
         case Raised(error, give_up, kind, after):
@@ -449,6 +466,11 @@ def must_start_x_death_anew(delivery: Delivery, broker: BrokerVersion) -> bool:
     return not delivery.came_back and headers.names_queue(delivery.deaths, delivery.queue)
 
 
+_BEHIND = ErrorReport(
+    "redrive.Behind", "an earlier message of its key was set aside; requeue both, in their order"
+)
+
+
 def _crash_report(crashes: int) -> ErrorReport:
     return ErrorReport(
         "redrive.Crashed",
@@ -547,7 +569,7 @@ def route(
                 ),
                 Ladder(subscription.exchanges).levels_for(delay),
             )
-        case MoveToFailed(reason, error, retries):
+        case MoveToFailed(reason, error, retries, place):
             return PublishThenAck(
                 rewrite.give_up(
                     delivery,
@@ -555,6 +577,7 @@ def route(
                     reason=reason,
                     error=error,
                     retries=retries,
+                    place=place,
                     circumstances=circumstances,
                 )
             )
@@ -588,7 +611,7 @@ def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
                 f"at the head of {subscription.queue}, held for {delay.total_seconds():g} s "
                 f"(retry {retry} of {allowed})"
             )
-        case MoveToFailed(reason, _, retries):
+        case MoveToFailed(reason, _, retries, _):
             return (
                 f"in {subscription.failed_queue} ({reason} after {retries} "
                 f"{'retry' if retries == 1 else 'retries'})"

@@ -1,6 +1,7 @@
 """Lanes keep the order of each key, whatever fails, crashes and comes back in the meantime."""
 
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pytest
@@ -32,9 +33,9 @@ class Worker:
         self.in_hand.append(copy)
         self.begin(self.lanes.add(copy, copy.key, copy.returns if redelivered else None))
 
-    def begin(self, ready: object) -> None:
+    def begin(self, ready: Iterable[Copy]) -> None:
         """Begin what is ready; never two messages of one key."""
-        self.running += ready  # type: ignore[operator]
+        self.running += ready
         keys = [copy.key for copy in self.running]
         assert len(keys) == len(set(keys))
 

@@ -180,7 +180,8 @@ def _consume(asked: _Asked) -> None:
     arguments.short()
     name, tag = arguments.text(), arguments.text()
     _, no_ack, exclusive, no_wait = arguments.bits(4)
-    priority = arguments.table().get("x-priority")
+    table = arguments.table()
+    priority, offset = table.get("x-priority"), table.get("x-stream-offset")
     queue = asked.host.queue(name, asked.session)
     tag = tag or asked.channel.new_tag()
     asked.channel.consume(
@@ -189,6 +190,9 @@ def _consume(asked: _Asked) -> None:
         priority=priority if isinstance(priority, int) else 0,
         no_ack=no_ack,
         exclusive=exclusive,
+        offset={"first": 0, "last": max(0, len(queue) - 1)}.get(str(offset), len(queue))
+        if not isinstance(offset, int)
+        else offset,
     )
     if not no_wait:
         asked.answer(_BASIC_CLASS, 21, encoded.text(tag))

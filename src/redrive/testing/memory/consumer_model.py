@@ -27,6 +27,7 @@ class ConsumerModel:
         priority: int = 0,
         no_ack: bool = False,
         exclusive: bool = False,
+        offset: int = 0,
     ) -> None:
         self.tag = tag
         self.receiver = receiver
@@ -34,6 +35,8 @@ class ConsumerModel:
         self.priority = priority
         self.no_ack = no_ack
         self.exclusive = exclusive
+        self.offset = offset
+        """The next entry that it gets of a stream."""
         self.unsettled = 0
 
     @property

@@ -11,7 +11,7 @@ from redrive.topology.broker_version import BrokerVersion
 
 T = TypeVar("T")
 
-QUORUM, CLASSIC = "quorum", "classic"
+QUORUM, CLASSIC, STREAM = "quorum", "classic", "stream"
 _NO_LIMIT = 2**62
 
 _COMPARED = (
@@ -53,11 +53,14 @@ class QueueArguments:
     """Which messages are held back: `failed`, `returned` or `all`."""
     least_delay_ms: int = 0
     most_delay_ms: int = 0
+    is_stream: bool = False
 
     @classmethod
     def read(cls, queue: str, table: Table, version: BrokerVersion) -> "QueueArguments":
         """Parse the arguments from a field table."""
         kind = _text(queue, table, "x-queue-type") or CLASSIC
+        if kind == STREAM:
+            return cls(is_stream=True)  # its limits are far away
         if kind not in (QUORUM, CLASSIC):
             raise _invalid(queue, "x-queue-type", "the in-memory broker does not support it")
         is_quorum = kind == QUORUM

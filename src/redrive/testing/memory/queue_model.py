@@ -6,9 +6,9 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterator
 
-from redrive.amqp.field_table import Table
+from redrive.amqp.field_table import FieldValue, Table
 from redrive.testing.memory.consumer_model import ConsumerChannel, ConsumerModel
-from redrive.testing.memory.message_copy import Content, MessageCopy
+from redrive.testing.memory.message_copy import Content, MessageCopy, with_headers
 from redrive.testing.memory.queue_arguments import QueueArguments
 from redrive.topology.broker_version import BrokerVersion
 
@@ -82,8 +82,12 @@ class QueueModel:
             dropped.append(head)
         return True, dropped
 
-    def take(self) -> MessageCopy | None:
-        """Take the next ready message for a consumer."""
+    def take(self, consumer: ConsumerModel | None = None) -> MessageCopy | None:
+        """Take the next ready message for a consumer. A stream keeps it, and only counts on."""
+        if self.arguments.is_stream and consumer is not None:
+            self.unsettled += 1
+            consumer.offset += 1
+            return self._fresh[consumer.offset - 1]
         copy = self._pop()
         if copy is not None:
             self.unsettled += 1
@@ -100,6 +104,8 @@ class QueueModel:
         old place. Source: docs/brokers.md, "The order of a failed queue".
         """
         self.unsettled -= 1
+        if self.arguments.is_stream:
+            return True
         copy.acquired += 1
         if self.arguments.counts_returns and (failed or self._version < _COUNTS_FAILURES_ALONE):
             copy.returns += 1
@@ -153,6 +159,9 @@ class QueueModel:
 
     def encoded(self, copy: MessageCopy) -> bytes:
         """Return the properties of one of its messages as a consumer gets them."""
+        if self.arguments.is_stream:
+            offset: dict[str, FieldValue] = {"x-stream-offset": copy.position}
+            return with_headers(copy.content.properties, offset).encode()
         return copy.encoded(
             counts_returns=self.arguments.counts_returns,
             counts_acquisitions=self.arguments.is_quorum
@@ -193,6 +202,8 @@ class QueueModel:
             active = self.consumers[:1]
             return active[0] if active and active[0].has_room else None
         willing = [one for one in self.consumers if one.has_room]
+        if self.arguments.is_stream:
+            return next((one for one in willing if one.offset < len(self._fresh)), None)
         if len(willing) < 2:
             return willing[0] if willing else None
         highest = [one for one in willing if one.priority == willing[0].priority]

@@ -131,7 +131,14 @@ class SessionChannel:
     # --- consuming --------------------------------------------------------------------------------
 
     def consume(
-        self, queue: QueueModel, tag: str, *, priority: int, no_ack: bool, exclusive: bool
+        self,
+        queue: QueueModel,
+        tag: str,
+        *,
+        priority: int,
+        no_ack: bool,
+        exclusive: bool,
+        offset: int,
     ) -> None:
         """Start a consumer."""
         if tag in self._consumers:
@@ -146,6 +153,7 @@ class SessionChannel:
             priority=priority,
             no_ack=no_ack,
             exclusive=exclusive,
+            offset=offset,
         )
         self._host.consume(queue, consumer)
         self._consumers[tag] = consumer, queue

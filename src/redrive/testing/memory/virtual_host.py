@@ -385,7 +385,7 @@ class VirtualHost:
             consumer = queue.consumer_with_room() if len(queue) else None
             if consumer is None:
                 break
-            taken = queue.take()
+            taken = queue.take(consumer)
             if taken is None:
                 break
             if consumer.no_ack:
