@@ -2,7 +2,6 @@
 they are requeued in their order."""
 
 import json
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
 
@@ -63,7 +62,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(service: Service) -> Iterator[Shop]:
+def shop(service: Service) -> Shop:
     return Shop(service)
 
 

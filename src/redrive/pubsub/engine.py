@@ -27,7 +27,7 @@ from redrive.errors import (
     Retry,
     Unroutable,
 )
-from redrive.pubsub import late_attempts, logs, telemetry
+from redrive.pubsub import late_attempts, logs, order_counts, telemetry
 from redrive.pubsub.body import beginning_of
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
@@ -38,6 +38,7 @@ from redrive.pubsub.lanes import BlockedLane, Key, Lanes
 from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
+from redrive.pubsub.order_counts import OrderCounts
 from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.parked_log import ParkedLog
 from redrive.pubsub.redeclaration import Redeclarer
@@ -155,6 +156,7 @@ class Engine:
         self._parked: ParkedKeys | None = None
         """The keys whose messages are set aside; None unless the subscription parks them."""
         self._reads_log = False
+        self._stands_still = False
         self._process = os.getpid()
         self._counting = threading.Lock()
         self.late = 0
@@ -197,6 +199,8 @@ class Engine:
     def start(self) -> None:
         """Connect and begin to consume."""
         self._isolation.join(self)
+        if self._subscription.ordered:
+            order_counts.of_this_process.add(self)
         self._link.start()
 
     def stop(self) -> None:
@@ -283,6 +287,7 @@ class Engine:
     def ended(self) -> None:
         """Clean up after the link has ended for good."""
         self._isolation.leave(self)
+        order_counts.of_this_process.remove(self)
         self._workers.stop()
         self._moves.close(self._on_ended, aborted=self._aborted)
 
@@ -622,9 +627,32 @@ class Engine:
         return [] if self._lanes is None else self._lanes.blocked()
 
     @property
-    def parked_keys(self) -> int:
-        """Number of keys whose messages are set aside. From any thread."""
-        return 0 if self._parked is None else len(self._parked)
+    def queue(self) -> str:
+        """The main queue."""
+        return self._subscription.queue
+
+    @property
+    def order_counts(self) -> OrderCounts:
+        """What an ordered queue waits for. From any thread."""
+        blocked = self.blocked
+        return OrderCounts(
+            len(blocked),
+            sum(one.behind for one in blocked),
+            0 if self._parked is None else len(self._parked),
+            self._dropped.keyless,
+        )
+
+    def _tell_if_it_stands_still(self, lanes: Lanes[WorkItem]) -> None:
+        stands_still = lanes.stand_still
+        if stands_still and not self._stands_still:
+            logger.warning(
+                "queue %s: %d keys wait for a retry, with as many messages behind them as there is "
+                "room for: nothing else is taken until one of them goes on; a larger prefetch "
+                "makes room",
+                self._subscription.queue,
+                len(lanes.blocked()),
+            )
+        self._stands_still = stands_still
 
     def _begin_lanes(self, connection: Wire) -> None:
         self._reads_log = False
@@ -653,6 +681,7 @@ class Engine:
             returns = returns or 0
         for ready in lanes.add(item, item.key, returns):
             self._take_turn(ready)
+        self._tell_if_it_stands_still(lanes)
         if lanes.collected is not None:
             self._await_the_rest(lanes, lanes.collected)
         elif self._parked is not None and len(self._open) >= self._options.prefetch:
@@ -796,6 +825,8 @@ class Engine:
             return
         if isinstance(step, HoldThenReturn):
             self._lanes.goes_back(item.key, time.time())
+            if self._options.order_by is not None:
+                self._tell_if_it_stands_still(self._lanes)
             return
         for ready in self._lanes.done(item.key):
             self._take_turn(ready)

@@ -82,11 +82,18 @@ class Lanes(Generic[Item]):
         """What comes at the beginning; None once everything has come back."""
         self.waiting = 0
         """Number of messages that wait for their turn."""
+        self._coming_back = 0
 
     @property
     def collected(self) -> int | None:
         """Number of messages that came back so far; None once all of them are there."""
         return None if self._collected is None else len(self._collected)
+
+    @property
+    def stand_still(self) -> bool:
+        """Whether everything in hand waits for a retry or behind one, and there is room for no
+        more."""
+        return self._coming_back > 0 and self.waiting + self._coming_back >= self._room
 
     def add(self, item: Item, key: Key, returns: int | None) -> Iterator[Item]:
         """Take a message, and yield those whose turn it is.
@@ -160,6 +167,7 @@ class Lanes(Generic[Item]):
         lane = self._lanes.get(key)
         if lane is not None:
             lane.comes_back = True
+            self._coming_back += 1
             if lane.since is None:
                 lane.since = now
 
@@ -170,7 +178,7 @@ class Lanes(Generic[Item]):
             dropped += (*lane.first, *lane.waiting)
         self._lanes = {}
         self._collected = None
-        self.waiting = 0
+        self.waiting = self._coming_back = 0
         return dropped
 
     def blocked(self) -> list[BlockedLane]:
@@ -189,6 +197,7 @@ class Lanes(Generic[Item]):
             yield item
         elif is_back and lane.comes_back:
             lane.comes_back = False
+            self._coming_back -= 1
             yield item
         elif not self._goes_first(item):
             lane.waiting.append(item)

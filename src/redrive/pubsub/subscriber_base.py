@@ -317,7 +317,7 @@ class SubscriberBase(MiddlewareRegistry):
     def parked_keys(self) -> int:
         """Number of keys whose messages are set aside behind one that was given up, as known to the
         instance that handles the queue."""
-        return 0 if self._processing is None else self._processing.parked_keys
+        return 0 if self._processing is None else self._processing.order_counts.parked
 
     @property
     def let_go(self) -> int:

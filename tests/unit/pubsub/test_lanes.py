@@ -186,3 +186,62 @@ def test_what_waits_is_given_back_when_it_ends(collecting: bool) -> None:
     assert lanes.drop_waiting() == [1]
     assert lanes.waiting == 0
     assert list(lanes.done("a")) == []
+
+
+def parking(*, held: bool = False) -> Lanes[str]:
+    """Lanes in which what begins with `!` goes first."""
+    return Lanes(9, lambda item: item.startswith("!"), held=held)
+
+
+def test_what_goes_first_is_handled_before_what_came_since() -> None:
+    lanes = parking()
+    ready = [one for item in ("new", "!1", "new2", "!2") for one in lanes.add(item, "a", None)]
+    assert ready == ["new"]
+    assert list(lanes.defer("new", "a")) == ["!1"]
+    assert list(lanes.done("a")) == ["!2"]
+    assert list(lanes.done("a")) == ["new"]
+    assert list(lanes.done("a")) == ["new2"]
+    assert list(lanes.done("a")) == []
+    assert lanes.waiting == 0
+
+
+def test_what_was_put_back_waits_for_the_next_that_goes_first() -> None:
+    lanes = parking()
+    list(lanes.add("new", "a", None))
+    assert list(lanes.defer("new", "a")) == []
+    assert list(lanes.add("new2", "a", None)) == []
+    assert list(lanes.add("!1", "a", None)) == ["!1"]
+    assert list(lanes.done("a")) == ["new"]
+
+
+def test_what_was_put_back_can_be_asked_for() -> None:
+    lanes = parking()
+    list(lanes.add("new", "a", None))
+    list(lanes.defer("new", "a"))
+    assert lanes.waiting == 1
+    assert list(lanes.wait_no_longer()) == ["new"]
+    assert (lanes.waiting, list(lanes.wait_no_longer())) == (0, [])
+
+
+def test_nothing_is_handled_before_it_may_begin() -> None:
+    lanes = parking(held=True)
+    assert [*lanes.add("2", "a", 1), *lanes.add("1", "a", 2), *lanes.add("3", "b", None)] == []
+    assert lanes.collected == 3
+    assert list(lanes.begin()) == ["1", "3"]
+    assert lanes.collected is None
+
+
+def test_what_may_begin_waits_all_the_same_until_all_is_back() -> None:
+    lanes = parking(held=True)
+    assert [*lanes.begin(), *lanes.add("1", "a", 2)] == []
+    assert list(lanes.all_are_back()) == ["1"]
+
+
+def test_lanes_stand_still_if_everything_in_hand_waits_for_a_retry() -> None:
+    lanes, _ = lanes_with("a", "a", "b", room=3)
+    lanes.goes_back("a", 0.0)
+    assert not lanes.stand_still
+    lanes.goes_back("b", 0.0)
+    assert lanes.stand_still
+    assert list(lanes.add(2, "b", 1)) == [2]
+    assert not lanes.stand_still
