@@ -47,7 +47,7 @@ from redrive.failures.outcome_watch import Watch
 from redrive.failures.requeue import Cancel, Edit
 from redrive.failures.return_checks import ReturnChecks
 from redrive.pubsub.blocking.declarer import Depth
-from redrive.pubsub.lanes import BlockedLane
+from redrive.pubsub.lanes import BlockedKey
 from redrive.pubsub.reports import DiscardReport, LookProgress
 from redrive.topology.headers import Delivery
 
@@ -117,7 +117,7 @@ class Subscribes(Protocol):
     def parked_keys(self) -> int: ...
 
     @property
-    def blocked_keys(self) -> list[BlockedLane]: ...
+    def blocked_keys(self) -> list[BlockedKey]: ...
 
     @property
     def ready(self) -> bool: ...
@@ -395,7 +395,7 @@ class _Subscribes:
         return self._subscriber.parked_keys
 
     @property
-    def blocked_keys(self) -> list[BlockedLane]:
+    def blocked_keys(self) -> list[BlockedKey]:
         return self._subscriber.blocked_keys
 
     @property

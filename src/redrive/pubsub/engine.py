@@ -34,7 +34,7 @@ from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.isolation import Isolation, of_this_process
-from redrive.pubsub.lanes import BlockedLane, Key, Lanes
+from redrive.pubsub.lanes import BlockedKey, Key, Lanes
 from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
@@ -621,7 +621,7 @@ class Engine:
         return 0 if self._lanes is None else self._lanes.waiting
 
     @property
-    def blocked(self) -> list[BlockedLane]:
+    def blocked(self) -> list[BlockedKey]:
         """The keys that wait for a retry; empty unless the subscription is ordered. From any
         thread."""
         return [] if self._lanes is None else self._lanes.blocked()

@@ -20,7 +20,7 @@ Key = str | None
 """A key; None for messages that have none, which share a lane."""
 
 
-class BlockedLane(NamedTuple):
+class BlockedKey(NamedTuple):
     """A key that waits for a retry of its first message.
 
     Args:
@@ -181,10 +181,10 @@ class Lanes(Generic[Item]):
         self.waiting = self._coming_back = 0
         return dropped
 
-    def blocked(self) -> list[BlockedLane]:
+    def blocked(self) -> list[BlockedKey]:
         """Return the keys that wait for a retry, those with the most messages behind them first."""
         found = [
-            BlockedLane(key, lane.since, len(lane.first) + len(lane.waiting))
+            BlockedKey(key, lane.since, len(lane.first) + len(lane.waiting))
             for key, lane in list(self._lanes.items())
             if lane.since is not None
         ]

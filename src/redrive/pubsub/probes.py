@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub import telemetry
-from redrive.pubsub.lanes import BlockedLane
+from redrive.pubsub.lanes import BlockedKey
 from redrive.topology.model import Subscription
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Probed(Protocol):
         """Whether so many of its handlers hang that it takes no more messages."""
 
     @property
-    def blocked_keys(self) -> Sequence[BlockedLane]:
+    def blocked_keys(self) -> Sequence[BlockedKey]:
         """The keys of an ordered queue that wait for a retry."""
 
     @property

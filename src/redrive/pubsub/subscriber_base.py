@@ -23,7 +23,7 @@ from redrive.pubsub.handler import (
     is_async,
 )
 from redrive.pubsub.handler_table import HandlerTable
-from redrive.pubsub.lanes import BlockedLane
+from redrive.pubsub.lanes import BlockedKey
 from redrive.pubsub.lifecycle import BrokerAccess, default_name
 from redrive.pubsub.middleware import AsyncShell, BlockingShell, MiddlewareRegistry
 from redrive.pubsub.order_key import OrderBy, reader_of
@@ -308,7 +308,7 @@ class SubscriberBase(MiddlewareRegistry):
         return self._dropped.keyless
 
     @property
-    def blocked_keys(self) -> list[BlockedLane]:
+    def blocked_keys(self) -> list[BlockedKey]:
         """The keys of an ordered queue that wait for a retry here, those with the most messages
         behind them first."""
         return [] if self._processing is None else self._processing.blocked

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.pubsub.lanes import BlockedLane, Lanes
+from redrive.pubsub.lanes import BlockedKey, Lanes
 
 
 @dataclass
@@ -137,7 +137,7 @@ def test_other_keys_go_on_beside_one_that_waits() -> None:
     assert list(lanes.done("b")) == []
     assert list(lanes.add(3, "b", None)) == [3]
     assert list(lanes.add(4, "a", None)) == []
-    assert lanes.blocked() == [BlockedLane("a", 5.0, 2)]
+    assert lanes.blocked() == [BlockedKey("a", 5.0, 2)]
     assert list(lanes.add(0, "a", 1)) == [0]
     assert list(lanes.done("a")) == [2]
     assert lanes.blocked() == []
@@ -148,7 +148,7 @@ def test_a_key_waits_since_its_first_failure() -> None:
     lanes.goes_back("a", 5.0)
     list(lanes.add(0, "a", 1))
     lanes.goes_back("a", 9.0)
-    assert lanes.blocked() == [BlockedLane("a", 5.0, 0)]
+    assert lanes.blocked() == [BlockedKey("a", 5.0, 0)]
 
 
 def test_messages_without_a_key_share_a_lane() -> None:
