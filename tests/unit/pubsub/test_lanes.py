@@ -239,9 +239,11 @@ def test_what_may_begin_waits_all_the_same_until_all_is_back() -> None:
 
 def test_lanes_stand_still_if_everything_in_hand_waits_for_a_retry() -> None:
     lanes, _ = lanes_with("a", "a", "b", room=3)
+    told = [lanes.stand_still]
     lanes.goes_back("a", 0.0)
-    assert not lanes.stand_still
+    told.append(lanes.stand_still)
     lanes.goes_back("b", 0.0)
-    assert lanes.stand_still
+    told.append(lanes.stand_still)
     assert list(lanes.add(2, "b", 1)) == [2]
-    assert not lanes.stand_still
+    told.append(lanes.stand_still)
+    assert told == [False, False, True, False]
