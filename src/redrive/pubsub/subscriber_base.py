@@ -232,7 +232,8 @@ class SubscriberBase(MiddlewareRegistry):
             )
         self._handlers = HandlerTable(queue)
         self._starting = threading.Lock()
-        self._warn_of_long_waits(self._options.handler_timeout)
+        shortest = None if order_by is None else 0.0  # what waits behind others may wait long
+        self._warn_of_long_waits(self._options.handler_timeout or shortest)
 
     @classmethod
     def _check_option(cls, name: str, value: object) -> None:
@@ -418,7 +419,7 @@ class SubscriberBase(MiddlewareRegistry):
                 seconds,
                 self._options.prefetch,
                 wait / 60,
-                "Shorten the retry's delay"
+                "Shorten the delays of its retries"
                 if self.subscription.ordered
                 else "Lower prefetch, or raise concurrency",
             )

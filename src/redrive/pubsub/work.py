@@ -119,8 +119,10 @@ class ConsumeOptions:
 def longest_stay(subscription: Subscription, options: ConsumeOptions, seconds: float) -> float:
     """Return how many seconds a message may stay unsettled if each handler takes `seconds`."""
     stay = seconds * options.prefetch / options.concurrency
-    if subscription.ordered:  # held while it is handled and until its retry
+    if subscription.ordered and options.prefetch == 1:  # held while it is handled, until its retry
         stay += longest_wait_of(subscription.retry).total_seconds()
+    elif subscription.ordered:  # held while an earlier message of its key is tried again and again
+        stay += subscription.retry.span[1].total_seconds()
     return stay
 
 

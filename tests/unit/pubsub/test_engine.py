@@ -17,7 +17,7 @@ from redrive.pubsub.late_attempts import LateAttempts
 from redrive.pubsub.order_key import ReadKey
 from redrive.topology.decision import Ack, Drop, MoveToFailed, RetryByReject
 from redrive.topology.model import Subscription
-from unit.pubsub.fake_wire import LOST, FakeChannel, Settling
+from unit.pubsub.fake_wire import LOST, FakeChannel, Published, Settling
 from unit.pubsub.running_engine import (
     BROADCAST,
     DELAYED,
@@ -870,6 +870,104 @@ def test_a_suspect_of_another_subscriber_does_not_wait_for_what_waits_in_a_lane(
     running.end(item)
     other.run()
     assert waiting(other) == [b"suspect"]
+
+
+def test_a_prefetch_that_is_full_of_what_waits_is_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = by_key(prefetch=2)
+    running.deliver(b"a1")
+    running.deliver(b"a2")
+    running.handle(FAILURE)
+    assert "1 keys wait for a retry" in caplog.text
+
+
+def test_what_redrive_can_not_decide_about_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = by_key()
+    running.deliver(b"a1")
+    running.deliver(b"a2")
+    item = running.begin()
+    monkeypatch.setattr(item.decider, "success", lambda: 1 // 0)
+    running.end(item)
+    assert running.consuming.settled == []
+    assert waiting(running) == []
+
+
+# --- parked keys ----------------------------------------------------------------------------------
+
+PARKING = Subscription("orders", ["order.*"], ordered=True, when_given_up="park")
+
+
+class ParkingEngine(RunningEngine):
+    """A run that parks, whose messages are ordered by the first byte of their body."""
+
+    def __init__(self) -> None:
+        super().__init__(PARKING, order_by=lambda message: message.body[:1].decode())
+        self.connect()
+
+    def append(self) -> Published:
+        """Confirms what it appends to its log, and returns it."""
+        publishing = self.publishing
+        entry = publishing.published[-1]
+        publishing.ack(entry.tag)
+        self.run()
+        return entry
+
+    def read_log(self, *entries: bytes) -> None:
+        """Has its log deliver these entries, and then its fence."""
+        fence = self.append()
+        assert self.link.wire is not None
+        log = self.link.wire.channel
+        assert list(log.consumers.values()) == ["orders@parked"]
+        for entry in (*entries, fence.body):
+            log.deliver(entry)
+        self.run()
+        self.append()
+
+
+def test_nothing_is_handled_before_it_is_known_what_is_parked() -> None:
+    running = ParkingEngine()
+    running.deliver(b"a1")
+    running.deliver(b"b1")
+    assert waiting(running) == []
+    running.read_log(b'{"run": "0", "fence": true}', b'{"run": "0", "keys": {"a": [5, 5]}}')
+    assert waiting(running) == [b"a1", b"b1"]
+    running.begin()
+    running.run()
+    assert running.append().body.startswith(b'{"run": ')
+    assert running.append().exchange == "master.failed"
+    assert [type(note) for note in running.notes] == [MoveToFailed]
+    running.handle()
+    assert isinstance(running.notes[-1], Ack)
+
+
+def test_a_message_is_given_up_only_after_the_log_says_so() -> None:
+    running = ParkingEngine()
+    running.deliver(b"a1")
+    running.deliver(b"a2")
+    running.read_log()
+    running.handle(GIVE_UP)
+    publishing = running.publishing
+    assert publishing.published[-1].routing_key == "orders@parked"
+    publishing.nack(publishing.published[-1].tag)
+    running.run()
+    assert waiting(running) == []
+    running.link.sleep(1)
+    running.run()
+    assert running.append().routing_key == "orders@parked"
+    assert running.append().exchange == "master.failed"
+    assert waiting(running) == [b"a2"]
+    assert running.engine.order_counts.parked == 1
+
+
+def test_a_log_that_can_not_be_read_has_the_run_connect_again() -> None:
+    running = ParkingEngine()
+    running.deliver(b"a1")
+    running.append()
+    assert running.link.wire is not None
+    running.link.wire.channel.close_by_broker()
+    assert running.link.reconnects
+    assert waiting(running) == []
 
 
 def test_a_run_that_is_aborted_ends() -> None:

@@ -238,4 +238,4 @@ def test_a_message_that_is_held_by_its_handler_and_then_for_its_retry_is_warned_
     )
 
     assert "for 30 min" in caplog.text
-    assert "Shorten the retry's delay" in caplog.text
+    assert "Shorten the delays of its retries" in caplog.text
