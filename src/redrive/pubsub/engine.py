@@ -311,21 +311,16 @@ class Engine:
         if self._decider is not None and not self._stopping:
             item = WorkItem(consumer, self._decider, received)
             self._open.add(item)
-            if self._lanes is None:
-                self._take_turn(item)
-            else:
+            if self._lanes is not None:
                 self._take_in_order(self._lanes, item)
-
-    def _take_turn(self, item: WorkItem) -> None:
-        if self._is_deferred(item):
-            return
-        if self._paused_for or self.is_stuck:
-            self._held.append(item)
-        else:
-            self._begin(item)
+            else:
+                self._begin(item)
 
     def _begin(self, item: WorkItem) -> None:
         """Have an item handled; if it may have killed a worker, alone."""
+        if self._paused_for or self.is_stuck:
+            self._held.append(item)
+            return
         if not item.is_behind and self._is_suspect(item):
             self._held.append(item)
             turn = self._isolation.ask(self)
@@ -642,8 +637,12 @@ class Engine:
             self._dropped.keyless,
         )
 
+    def _take_turn(self, item: WorkItem) -> None:
+        if not self._is_deferred(item):
+            self._begin(item)
+
     def _tell_if_it_stands_still(self, lanes: Lanes[WorkItem]) -> None:
-        stands_still = lanes.stand_still
+        stands_still = self._options.prefetch > 1 and lanes.stand_still
         if stands_still and not self._stands_still:
             logger.warning(
                 "queue %s: %d keys wait for a retry, with as many messages behind them as there is "
@@ -818,17 +817,16 @@ class Engine:
         self._append(lanes, parked.entry_of(key), noted)
         return True
 
-    def _next_in_lane(self, item: WorkItem, step: Step) -> None:
+    def _next_in_lane(self, lanes: Lanes[WorkItem], item: WorkItem, step: Step) -> None:
         """Begin what waits behind a message that is settled; behind one that goes back for a retry,
         everything of its key goes on waiting."""
-        if self._lanes is None or item.consumer is not self._consumer:
+        if item.consumer is not self._consumer:
             return
         if isinstance(step, HoldThenReturn):
-            self._lanes.goes_back(item.key, time.time())
-            if self._options.order_by is not None:
-                self._tell_if_it_stands_still(self._lanes)
+            lanes.goes_back(item.key, time.time())
+            self._tell_if_it_stands_still(lanes)
             return
-        for ready in self._lanes.done(item.key):
+        for ready in lanes.done(item.key):
             self._take_turn(ready)
 
     # --- where handlers run -----------------------------------------------------------------------
@@ -973,7 +971,7 @@ class Engine:
         self._alone_no_more(item)
 
     def _take(self, step: Step, item: WorkItem, verdict: Verdict) -> None:
-        if self._notes_parking(item, verdict):
+        if self._parked is not None and self._notes_parking(item, verdict):
             return
         match step:
             case AckIt():
@@ -1019,7 +1017,8 @@ class Engine:
 
     def _done(self, item: WorkItem, verdict: Verdict) -> None:
         self._open.discard(item)
-        self._next_in_lane(item, verdict.step)
+        if self._lanes is not None:
+            self._next_in_lane(self._lanes, item, verdict.step)
         self._note(item.delivery, verdict.settlement)
         if telemetry.active is not None:
             if isinstance(verdict.settlement, Ack):
