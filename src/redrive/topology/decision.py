@@ -160,7 +160,7 @@ class RetryByBroker:
 @dataclass(frozen=True, slots=True)
 class RetryInPlace:
     """Hold the message for a while, then return it: the broker counts the return and redelivers it
-    at once, before all others.
+    at once, before all others. Later messages of its key wait meanwhile.
 
     Args:
         retry: the number of this retry, from 1.
@@ -608,7 +608,7 @@ def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
             )
         case RetryInPlace(retry, delay, allowed):
             return (
-                f"at the head of {subscription.queue}, held for {delay.total_seconds():g} s "
+                f"in its place in {subscription.queue}, held for {delay.total_seconds():g} s "
                 f"(retry {retry} of {allowed})"
             )
         case MoveToFailed(reason, _, retries, _):

@@ -314,7 +314,7 @@ class Delivery:
         body: its body, as received.
         redelivered: the broker's flag; only a hint.
         way_back: the exchange through which messages come back from the retry queue.
-        in_place: whether a failed message is retried in place, at the head of its queue.
+        in_place: whether a failed message is retried in its place in the queue.
         held_back: whether the broker itself holds a failed message back in its queue.
         dead_letter_queue: the queue that it was read from, if redrive did not create that: then
             `queue` is the one that it failed in, if known. Empty for a message of a subscription's

@@ -33,7 +33,7 @@ messages from a failed queue that is looked at; -1 deletes at the first return o
 measured on 3.10.8, 4.0.5 and 4.3.6."""
 
 LONGEST_IN_PLACE = CONSUMER_TIMEOUT - timedelta(minutes=5)
-"""The longest wait of a retry at the head of an ordered queue: the message is unsettled meanwhile,
+"""The longest wait of a retry in an ordered queue: the message is unsettled meanwhile,
 and the handler needs some of the time."""
 
 AT_LEAST_ONCE: Mapping[str, Argument] = MappingProxyType(
@@ -151,8 +151,8 @@ class Subscription:
         tags: the tags that it wants, besides the routing keys; None for any.
         broadcast: whether the queue belongs to a single instance: it is deleted with its consumer,
             and failed messages are dropped.
-        ordered: whether messages are handled one after the other, by one consumer at a time: a
-            failed message is retried at the head of the queue, and nothing overtakes it.
+        ordered: whether one consumer at a time handles messages, those of one key one after the
+            other: a failed message is retried in its place, and none of its key overtakes it.
         max_failed: how many messages the failed queue accepts; None for any number. When it is
             full, further failed messages stay in the main queue, unsettled, until there is room.
         delay_by: what sets the delay of messages that the broker holds back: an `argument` of the

@@ -87,7 +87,7 @@ def test_a_retry_is_held_for_its_delay_and_then_returned() -> None:
     )
     assert (
         whereabouts(settlement, ORDERED)
-        == "at the head of ledger@bookings, held for 30 s (retry 1 of 3)"
+        == "in its place in ledger@bookings, held for 30 s (retry 1 of 3)"
     )
 
 
