@@ -150,3 +150,27 @@ def test_messages_without_a_key_are_never_parked(shop: Shop) -> None:
         assert worker.parked_keys == 0
 
     assert {message.reason for message in failed} == {GIVEN_UP}
+
+
+def test_workers_that_die_while_they_park_keep_the_order_all_the_same(shop: Shop) -> None:
+    shop.service.declare(ordered=True, when_given_up="park", retry=retrying(1, BRIEF))
+    shop.publish("ab" * 15)
+    failed = shop.service.failed_queue
+    for least in (1, 4, 8):
+        with shop.running() as dying:
+            wait_until(lambda least=least: failed.depth() >= least, "some are parked")  # type: ignore[misc]
+            dying.abort()
+    with shop.running() as worker:
+        shop.handler.wait_for(15)
+        wait_until(
+            lambda: len({message.message_id for message in failed.browse()}) == 15,
+            "all of the key are parked",
+        )
+        shop.broken = set()
+        shop.requeue()
+        shop.handler.wait_for(30)
+        wait_until(lambda: worker.parked_keys == 0, "the key is handled again")
+
+    odd, even = list(range(1, 30, 2)), list(range(0, 30, 2))
+    assert numbers_of(shop.handler.bodies) == {"a": even, "b": odd}
+    assert shop.service.failed() == []
