@@ -47,6 +47,7 @@ from redrive.failures.outcome_watch import Watch
 from redrive.failures.requeue import Cancel, Edit
 from redrive.failures.return_checks import ReturnChecks
 from redrive.pubsub.blocking.declarer import Depth
+from redrive.pubsub.lanes import BlockedKey
 from redrive.pubsub.reports import DiscardReport, LookProgress
 from redrive.topology.control import Control
 from redrive.topology.headers import Delivery
@@ -112,6 +113,15 @@ class Subscribes(Protocol):
 
     @property
     def hung(self) -> int: ...
+
+    @property
+    def keyless(self) -> int: ...
+
+    @property
+    def parked_keys(self) -> int: ...
+
+    @property
+    def blocked_keys(self) -> list[BlockedKey]: ...
 
     @property
     def ready(self) -> bool: ...
@@ -383,6 +393,18 @@ class _Subscribes:
     @property
     def paused(self) -> Control | None:
         return self._subscriber.paused
+
+    @property
+    def keyless(self) -> int:
+        return self._subscriber.keyless
+
+    @property
+    def parked_keys(self) -> int:
+        return self._subscriber.parked_keys
+
+    @property
+    def blocked_keys(self) -> list[BlockedKey]:
+        return self._subscriber.blocked_keys
 
     @property
     def ready(self) -> bool:

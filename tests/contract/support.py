@@ -43,6 +43,8 @@ _WHAT_IS_DECLARED = {
     "exchange",
     "tags",
     "ordered",
+    "order_by",
+    "when_given_up",
     "max_failed",
 }
 
@@ -175,6 +177,8 @@ class Service:
 
     def declare(self, **options: Any) -> None:
         """Declares the subscription."""
+        if options.pop("order_by", None) is not None:
+            options["ordered"] = True
         self.shell.declare(options.pop("url", self.url), self.queue, **self._subscription(options))
 
     def publisher(self, **options: Any) -> AbstractContextManager[Publishes]:

@@ -163,6 +163,11 @@ url = "amqp://"
 order, publisher = {"id": 121}, Publisher(url)
 stop_when_ready("subscriber")
 """,
+    "docs/ordered.md": """
+from redrive import Exponential, RetryPolicy, Subscriber
+
+url = "amqp://"
+""",
     "docs/waiting.md": """
 from datetime import UTC, datetime, timedelta
 

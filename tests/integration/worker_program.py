@@ -105,6 +105,14 @@ def fail_by_number(message: Message) -> None:
         raise RuntimeError("not yet")
 
 
+def fail_by_key(message: Message) -> None:
+    """Every third message of a key fails once, and one key of fifty each time."""
+    time.sleep(0.001)
+    key, number = map(int, str(message.message_id).split("/"))
+    if key % 50 == 1 or (number % 3 == 0 and message.retries < 1):
+        raise RuntimeError("not yet")
+
+
 behaviour = {
     "handle": handle,
     "hang": hang,
@@ -112,6 +120,7 @@ behaviour = {
     "die beside others": die_beside_others,
     "fail then die": fail_then_die,
     "fail by number": fail_by_number,
+    "fail by key": fail_by_key,
     "fork and exit": fork_and_exit,
     "fork and return": fork_and_return,
     "take a moment": take_a_moment,
@@ -124,7 +133,7 @@ arguments = {
     "queue": settings["queue"],
     "routing_keys": settings.get("routing_keys", ["order.*"]),
     "retry": RetryPolicy(
-        max_retries=3,
+        max_retries=options.pop("max_retries", 3),
         delay=timedelta(milliseconds=options.pop("delay_ms", 50)),
         max_crashes=options.pop("max_crashes", 5),
     ),

@@ -18,7 +18,7 @@ class Novelty:
 
 '''
 SETTLEMENTS = "Settlement = Ack | Retried | MoveToFailed | Drop\n"
-OUTCOMES = "Outcome = Arrived | Handled | Raised\n"
+OUTCOMES = "Outcome = Arrived | Handled | Raised | Overtaken\n"
 
 
 def with_a_new_one(source: str, union: str) -> str:

@@ -212,7 +212,7 @@ class Consumer:
 
         def cancelled() -> None:
             self.flush()
-            self._when_taken_in(done)
+            self.when_answered(done)
 
         self.flush()
         self.cancel(cancelled)
@@ -229,11 +229,11 @@ class Consumer:
             done()
             return
         self._channel.limit(1)
-        self._channel.consume(self._queue, lambda: self._when_taken_in(done))
+        self._channel.consume(self._queue, lambda: self.when_answered(done))
 
-    def _when_taken_in(self, done: Callable[[], None]) -> None:
+    def when_answered(self, done: Callable[[], None]) -> None:
         """Call `done` once the broker has processed everything sent on this channel, which it does
-        in order."""
+        in order; deliveries that it sent before come before that."""
         if self._channel is None or not self.alive:
             done()
         else:

@@ -3,11 +3,14 @@
 Shared by both shells, which pass in what runs handlers and what keeps the connection.
 """
 
+import contextlib
 import logging
 import os
 import sys
 import threading
+import time
 import traceback
+import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from math import inf
@@ -26,7 +29,7 @@ from redrive.errors import (
     Retry,
     Unroutable,
 )
-from redrive.pubsub import late_attempts, logs, stops, telemetry
+from redrive.pubsub import late_attempts, logs, order_counts, stops, telemetry
 from redrive.pubsub.body import beginning_of
 from redrive.pubsub.breaker import Breaker
 from redrive.pubsub.confirms import Outgoing
@@ -36,11 +39,14 @@ from redrive.pubsub.control_follower import ControlFollower, Controls
 from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.isolation import Isolation, of_this_process
+from redrive.pubsub.lanes import BlockedKey, Key, Lanes
 from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.message import Message
+from redrive.pubsub.order_counts import OrderCounts
 from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.pacer import Pacer
+from redrive.pubsub.parked_log import ParkedLog
 from redrive.pubsub.redeclaration import Redeclarer
 from redrive.pubsub.stops import Stop
 from redrive.pubsub.verdict import Decider, OutageSeen, Verdict
@@ -53,6 +59,7 @@ from redrive.pubsub.work import (
     consumer_timeout,
 )
 from redrive.redaction import in_one_line, redact
+from redrive.topology import headers
 from redrive.topology.control import Control
 from redrive.topology.decision import (
     Ack,
@@ -66,12 +73,16 @@ from redrive.topology.decision import (
     RejectIt,
     RetryByBroker,
     RetryByReject,
+    RetryInPlace,
     ReturnIt,
     Settlement,
     Step,
+    times_taken_back,
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
+from redrive.topology.names import parked_stream
+from redrive.topology.parked_keys import ParkedKeys
 from redrive.topology.rewrite import ErrorReport, Publish
 
 
@@ -108,6 +119,9 @@ _HUNG_TOLD_WITHIN = 1.0
 means consuming anew."""
 
 _PAUSED = "paused"
+_ALL_BACK_WITHIN = 1.0
+"""Seconds without a delivery after which whatever a consumer before this one held is back."""
+
 _OVERDUE_CHECKS = 10
 _LONGEST_CHECK = 1.0
 
@@ -147,6 +161,12 @@ class Engine:
         self._held: list[WorkItem] = []
         """Messages that arrived during a pause or are to be handled alone."""
         self._alone: WorkItem | None = None
+        self._lanes: Lanes[WorkItem] | None = None
+        """Messages that wait for their turn; None unless the subscription is ordered."""
+        self._parked: ParkedKeys | None = None
+        """The keys whose messages are set aside; None unless the subscription parks them."""
+        self._reads_log = False
+        self._stands_still = False
         self._process = os.getpid()
         self._counting = threading.Lock()
         self.late = 0
@@ -219,6 +239,8 @@ class Engine:
     def start(self) -> None:
         """Connect and begin to consume."""
         self._isolation.join(self)
+        if self._subscription.ordered:
+            order_counts.of_this_process.add(self)
         self._link.start()
 
     def stop(self) -> None:
@@ -274,6 +296,8 @@ class Engine:
             begun=self.begun,
             timeout=consumer_timeout(self._subscription, self._options, connection.version),
         )
+        if self._subscription.ordered:
+            self._begin_lanes(connection)
         self._consumer.hung = self.late or None
         self._consumer.down = self._breaker.down
         if self._is_shut and not self._subscription.broadcast:
@@ -318,6 +342,7 @@ class Engine:
         self._isolation.leave(self)
         self._breaker.close()
         self._show_pause(None)
+        order_counts.of_this_process.remove(self)
         self._workers.stop()
         self._moves.close(self._on_ended, aborted=self._aborted)
 
@@ -341,14 +366,16 @@ class Engine:
         if self._decider is not None and not self._stopping:
             item = WorkItem(consumer, self._decider, received)
             self._open.add(item)
-            if self._is_shut or self._breaker.holds:
+            if self._lanes is not None:
+                self._take_in_order(self._lanes, item)
+            elif self._is_shut or self._breaker.holds:
                 self._held.append(item)
             else:
                 self._begin(item)
 
     def _begin(self, item: WorkItem) -> None:
         """Have an item handled; if it may have killed a worker, alone."""
-        if self._is_suspect(item):
+        if not item.is_behind and self._is_suspect(item):
             self._held.append(item)
             turn = self._isolation.ask(self)
             if turn is not None:
@@ -377,7 +404,8 @@ class Engine:
 
     def _drop_waiting(self) -> None:
         """Leave every item unsettled that has not begun."""
-        dropped = [*self._not_begun(), *self._held]
+        in_lanes = [] if self._lanes is None else self._lanes.drop_waiting()
+        dropped = [*self._not_begun(), *self._held, *in_lanes]
         self._open.difference_update(dropped)
         for item in dropped:
             self._breaker.ended(item)
@@ -814,7 +842,7 @@ class Engine:
             self._paused_for
             and self._calm
             and not self._told
-            and len(self._open) == len(self._held)
+            and len(self._open) == len(self._held) + self._waiting_in_lanes
         ):
             self._told = True
             self._isolation.quiet(self)
@@ -865,6 +893,231 @@ class Engine:
             self._consume(1)
         self._admit_held()
 
+    # --- on the connection's thread: order --------------------------------------------------------
+
+    @property
+    def _waiting_in_lanes(self) -> int:
+        return 0 if self._lanes is None else self._lanes.waiting
+
+    @property
+    def blocked(self) -> list[BlockedKey]:
+        """The keys that wait for a retry; empty unless the subscription is ordered. From any
+        thread."""
+        return [] if self._lanes is None else self._lanes.blocked()
+
+    @property
+    def queue(self) -> str:
+        """The main queue."""
+        return self._subscription.queue
+
+    @property
+    def order_counts(self) -> OrderCounts:
+        """What an ordered queue waits for. From any thread."""
+        blocked = self.blocked
+        return OrderCounts(
+            len(blocked),
+            sum(one.behind for one in blocked),
+            0 if self._parked is None else len(self._parked),
+            self._dropped.keyless,
+        )
+
+    def _take_turn(self, item: WorkItem) -> None:
+        if self._is_deferred(item):
+            return
+        if self._is_shut:
+            self._held.append(item)
+        else:
+            self._begin(item)
+
+    def _tell_if_it_stands_still(self, lanes: Lanes[WorkItem]) -> None:
+        stands_still = self._options.prefetch > 1 and lanes.stand_still
+        if stands_still and not self._stands_still:
+            logger.warning(
+                "queue %s: %d keys wait for a retry, with as many messages behind them as there is "
+                "room for: nothing else is taken until one of them goes on; a larger prefetch "
+                "makes room",
+                self._subscription.queue,
+                len(lanes.blocked()),
+            )
+        self._stands_still = stands_still
+
+    def _begin_lanes(self, connection: Wire) -> None:
+        self._reads_log = False
+        if not self._subscription.parks:
+            self._lanes = Lanes(self._options.prefetch)
+            return
+        self._parked = parked = ParkedKeys(uuid.uuid4().hex)
+        self._lanes = Lanes(
+            self._options.prefetch, lambda one: parked.goes_first(one.key, one.place), held=True
+        )
+        self._wire = connection
+
+    def _take_in_order(self, lanes: Lanes[WorkItem], item: WorkItem) -> None:
+        if self._parked is not None:
+            if not self._reads_log:
+                self._reads_log = True
+                self._read_log(lanes, self._parked)
+            with contextlib.suppress(Malformed):
+                item.place = headers.place_in(self._delivery_of(item).note(headers.PLACE))
+        returns: int | None = None
+        if self._options.order_by is not None:
+            item.key = self._key_of(item)
+        if item.received.redelivered:
+            with contextlib.suppress(Malformed):
+                returns = times_taken_back(self._delivery_of(item))
+            returns = returns or 0
+        for ready in lanes.add(item, item.key, returns):
+            self._take_turn(ready)
+        self._tell_if_it_stands_still(lanes)
+        if lanes.collected is not None:
+            self._await_the_rest(lanes, lanes.collected)
+        elif self._parked is not None and len(self._open) >= self._options.prefetch:
+            for ready in lanes.wait_no_longer():
+                self._parked.wait_no_longer(ready.key)
+                self._take_turn(ready)
+
+    def _await_the_rest(self, lanes: Lanes[WorkItem], collected: int) -> None:
+        """Handle what came back from an earlier consumer once nothing more has come for a while,
+        and the broker has answered after that."""
+
+        def answered() -> None:
+            if lanes is self._lanes and lanes.collected == collected and not self._stopping:
+                for ready in lanes.all_are_back():
+                    self._take_turn(ready)
+
+        def nothing_came() -> None:
+            consumer = self._consumer
+            if consumer is not None and lanes is self._lanes and lanes.collected == collected:
+                consumer.when_answered(answered)
+
+        self._link.call_later(_ALL_BACK_WITHIN, nothing_came)
+
+    def _key_of(self, item: WorkItem) -> Key:
+        """Read a message's key; a message without one is counted, and told of once."""
+        assert self._options.order_by is not None
+        try:
+            key = self._options.order_by(self.message_of(self._delivery_of(item)))
+        except Malformed:
+            key = None
+        if key is None:
+            self._dropped.miss_key()
+            if self._dropped.keyless == 1:
+                logger.warning(
+                    "queue %s: %s has no key to be ordered by; such messages are handled one after "
+                    "the other, and counted",
+                    self._subscription.queue,
+                    item.name,
+                )
+        return key
+
+    # --- on the connection's thread: parked keys --------------------------------------------------
+
+    def _read_log(self, lanes: Lanes[WorkItem], parked: ParkedKeys) -> None:
+        """Find out which keys are parked, now that this worker is the one that gets messages."""
+
+        def known() -> None:
+            if lanes is self._lanes and not self._stopping:
+                self._append(lanes, parked.summary(), _nothing)
+                for ready in lanes.begin():
+                    self._take_turn(ready)
+
+        def fenced() -> None:
+            if self._wire is not None:
+                stream = parked_stream(self._subscription.queue)
+                ParkedLog(self._wire, stream, parked.read, known, self._refused)
+
+        self._append(lanes, parked.fence(), fenced)
+
+    def _append(
+        self, lanes: Lanes[WorkItem], entry: bytes, then: Callable[[], None], resends: int = 0
+    ) -> None:
+        """Append an entry to the log of parked keys, for as long as it takes, and go on once the
+        broker has it."""
+        stream = parked_stream(self._subscription.queue)
+
+        def again() -> None:
+            if lanes is self._lanes and not self._stopping:
+                self._append(lanes, entry, then, resends + 1)
+
+        def answered(error: RedriveError | None) -> None:
+            if lanes is not self._lanes or self._consumer is None:
+                return
+            if error is None:
+                then()
+                self._flush()
+                return
+            delay = reconnect_delay(resends, 0)
+            logger.error(
+                "the stream %s takes no entry, and parked keys wait; trying again in %g s: %s",
+                stream,
+                delay,
+                error,
+            )
+            if isinstance(error, Unroutable):
+                self._redeclarer.begin()
+            self._link.call_later(delay, again)
+
+        self._moves.send(
+            Outgoing(
+                "",
+                stream,
+                _PERSISTENT,
+                entry,
+                "",
+                lambda _, error: self._link.call(lambda: answered(error)),
+            )
+        )
+
+    def _is_deferred(self, item: WorkItem) -> bool:
+        """Say what becomes of a message whose turn it is: it is handled, set aside behind an
+        earlier one, or waits for requeued ones that go first, which returns True."""
+        parked, lanes = self._parked, self._lanes
+        if parked is None or lanes is None:
+            return False
+        if parked.admits(item.key, item.place):
+            parked.resume(item.key)
+        elif parked.is_resuming(item.key) and len(self._open) < self._options.prefetch:
+            for ready in lanes.defer(item, item.key):
+                self._take_turn(ready)
+            return True
+        else:
+            item.is_behind = True
+        return False
+
+    def _notes_parking(self, item: WorkItem, verdict: Verdict) -> bool:
+        """Have the log say that a message is parked, or is the last one of its key that was, before
+        that is done; return False if there is nothing to say."""
+        parked, lanes, key = self._parked, self._lanes, item.key
+        if parked is None or lanes is None or key is None or item.delivery is None:
+            return False
+        settlement = verdict.settlement
+        if isinstance(settlement, MoveToFailed) and settlement.place is None:
+            park = parked.fall_behind if item.is_behind else parked.give_up
+            verdict = item.decider.parked(item.delivery, verdict, park(key, _milliseconds()))
+        elif isinstance(settlement, Ack) and parked.ends_with(key, item.place):
+            parked.free(key)
+        else:
+            return False
+
+        def noted() -> None:
+            if self._can_settle(item):
+                self._take(verdict.step, item, verdict)
+
+        self._append(lanes, parked.entry_of(key), noted)
+        return True
+
+    def _next_in_lane(self, lanes: Lanes[WorkItem], item: WorkItem, step: Step) -> None:
+        """Begin what waits behind a message that is settled; behind one that goes back for a retry,
+        everything of its key goes on waiting."""
+        if item.consumer is not self._consumer:
+            return
+        if isinstance(step, HoldThenReturn):
+            lanes.goes_back(item.key, time.time())
+            self._tell_if_it_stands_still(lanes)
+            return
+        for ready in lanes.done(item.key):
+            self._take_turn(ready)
+
     # --- where handlers run -----------------------------------------------------------------------
 
     def _delivery_of(self, item: WorkItem) -> Delivery:
@@ -891,6 +1144,8 @@ class Engine:
         """Decide about a delivery without its handler; None if the handler is to run."""
         try:
             delivery = self._delivery_of(item)
+            if item.is_behind:
+                return item.decider.overtaken(delivery)
             arrival = item.decider.arrival(delivery)
         except Malformed as error:
             item.delivery = self._delivery_with(Properties(), item)
@@ -972,6 +1227,8 @@ class Engine:
     def _as_it_is(self) -> Verdict:
         """Return the verdict for a message that redrive could not decide about because of a
         defect."""
+        if self._subscription.ordered:
+            return _IN_PLACE_AS_IT_IS
         return (
             _HELD_BACK_AS_IT_IS if self._subscription.retry_via == "broker" else _REJECTED_AS_IT_IS
         )
@@ -1017,6 +1274,8 @@ class Engine:
                 self._heed_outage()
 
     def _take(self, step: Step, item: WorkItem, verdict: Verdict) -> None:
+        if self._parked is not None and self._notes_parking(item, verdict):
+            return
         match step:
             case AckIt():
                 item.consumer.ack(item.received.delivery_tag)
@@ -1064,6 +1323,8 @@ class Engine:
 
     def _done(self, item: WorkItem, verdict: Verdict) -> None:
         self._open.discard(item)
+        if self._lanes is not None:
+            self._next_in_lane(self._lanes, item, verdict.step)
         self._note(item.delivery, verdict.settlement)
         if telemetry.active is not None:
             if isinstance(verdict.settlement, Ack):
@@ -1183,11 +1444,20 @@ class Engine:
 
 
 def _nothing() -> None:
-    """Do nothing after a pause that nobody waits for."""
+    """Do nothing after what nobody waits for."""
 
 
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+_PERSISTENT = Properties(content_type="application/json", delivery_mode=2).encode()
+
+
+_A_WHILE = timedelta(seconds=30)
 _DEFECT = ErrorReport("redrive.Defect", "see the log")
 _REJECTED_AS_IT_IS = Verdict(RetryByReject(0, timedelta(0), 0), RejectIt(), _DEFECT)
+_IN_PLACE_AS_IT_IS = Verdict(RetryInPlace(0, _A_WHILE, 0), HoldThenReturn(_A_WHILE), _DEFECT)
 _HELD_BACK_AS_IT_IS = Verdict(RetryByBroker(0, timedelta(0), 0), ReturnIt(), _DEFECT)
 
 
@@ -1220,7 +1490,7 @@ def _log(subscription: Subscription, item: WorkItem, verdict: Verdict) -> None:
 _ASKED_FOR = {
     f"{kind.__module__}.{kind.__qualname__}": words
     for kind, words in ((Retry, "asked for a retry"), (GiveUp, "was given up"))
-}
+} | {"redrive.Behind": "was not handled"}
 """Wording for exceptions by which a handler asks for something, rather than failing."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from redrive.pubsub import late_attempts, sdk_histograms, stops
+from redrive.pubsub import late_attempts, order_counts, sdk_histograms, stops
 from redrive.pubsub.thread_tally import Count, Distribution, Series, Shard, ThreadTally
 
 if TYPE_CHECKING:
@@ -108,6 +108,20 @@ STOPPED = Instrument(
     "Subscribers that take few messages or none, because of an outage or a pause.",
     detail="redrive.reason",
 )
+BLOCKED_KEYS = Instrument(
+    "redrive.order.blocked_keys", "{key}", "Keys of an ordered queue that wait for a retry."
+)
+BEHIND = Instrument(
+    "redrive.order.behind", "{message}", "Messages that wait behind an earlier one of their key."
+)
+PARKED_KEYS = Instrument(
+    "redrive.order.parked_keys",
+    "{key}",
+    "Keys whose messages are set aside behind one that was given up.",
+)
+KEYLESS = Instrument(
+    "redrive.order.keyless", "{message}", "Messages without the key that they are ordered by."
+)
 DURATION = Instrument(
     "messaging.process.duration",
     "s",
@@ -145,6 +159,13 @@ class Instruments:
         meter.create_observable_up_down_counter(LATE.name, [_late], LATE.unit, LATE.description)
         meter.create_observable_up_down_counter(
             STOPPED.name, [_stopped], STOPPED.unit, STOPPED.description
+        )
+        for place, one in enumerate((BLOCKED_KEYS, BEHIND, PARKED_KEYS)):
+            meter.create_observable_up_down_counter(
+                one.name, [_of_order(one, place)], one.unit, one.description
+            )
+        meter.create_observable_counter(
+            KEYLESS.name, [_of_order(KEYLESS, 3)], KEYLESS.unit, KEYLESS.description
         )
         made = {
             one: meter.create_histogram(
@@ -252,6 +273,19 @@ def _stopped(_: "CallbackOptions") -> "Iterator[Observation]":
     for (queue, reason, note), count in stops.of_this_process.counts().items():
         attributes = STOPPED.attributes_of((STOPPED.name, queue, reason))
         yield Observation(count, {**attributes, **({"redrive.note": note} if note else {})})
+
+
+def _of_order(
+    instrument: Instrument, place: int
+) -> "Callable[[CallbackOptions], Iterator[Observation]]":
+    """Return a callback that observes one of the `OrderCounts`, by its place there."""
+    from opentelemetry.metrics import Observation
+
+    def observe(_: "CallbackOptions") -> "Iterator[Observation]":
+        for queue, counts in order_counts.of_this_process.counts().items():
+            yield Observation(counts[place], instrument.attributes_of((instrument.name, queue, "")))
+
+    return observe
 
 
 def _pair(

@@ -2,16 +2,28 @@
 and as an ASGI application for use inside a service."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from redrive.errors import ConfigurationError
 from redrive.pubsub import telemetry
+from redrive.pubsub.lanes import BlockedKey
 from redrive.topology.model import Subscription
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
 
+_MOST_SHOWN = 10
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 _Scope = MutableMapping[str, object]
@@ -32,6 +44,18 @@ class Probed(Protocol):
     @property
     def is_stuck(self) -> bool:
         """Whether so many of its handlers hang that it takes no more messages."""
+
+    @property
+    def blocked_keys(self) -> Sequence[BlockedKey]:
+        """The keys of an ordered queue that wait for a retry."""
+
+    @property
+    def parked_keys(self) -> int:
+        """Number of keys whose messages are set aside behind one that was given up."""
+
+    @property
+    def keyless(self) -> int:
+        """Number of messages without the key that they are ordered by."""
 
     def stopped(self) -> bool:
         """Check whether it has ended."""
@@ -56,11 +80,31 @@ class Answer(NamedTuple):
 
 def health(subscribers: Iterable[Probed]) -> Answer:
     """Return 200 while every subscriber runs and is not stuck, else 503. Losing the broker does not
-    change it."""
+    change it. The body also says which keys of ordered queues wait."""
+    probed = list(subscribers)
     return state(
         "healthy",
-        {one.subscription.queue: not one.stopped() and not one.is_stuck for one in subscribers},
+        {one.subscription.queue: not one.stopped() and not one.is_stuck for one in probed},
+        order={one.subscription.queue: _waiting(one) for one in probed if one.subscription.ordered},
     )
+
+
+def _waiting(one: Probed) -> dict[str, object]:
+    blocked = one.blocked_keys
+    return {
+        "blocked_keys": len(blocked),
+        "behind": sum(lane.behind for lane in blocked),
+        "parked_keys": one.parked_keys,
+        "keyless": one.keyless,
+        "most_behind": [
+            {
+                "key": lane.key,
+                "since": datetime.fromtimestamp(lane.since, UTC).isoformat(timespec="seconds"),
+                "behind": lane.behind,
+            }
+            for lane in blocked[:_MOST_SHOWN]
+        ],
+    }
 
 
 def readiness(subscribers: Iterable[Probed]) -> Answer:
@@ -70,11 +114,17 @@ def readiness(subscribers: Iterable[Probed]) -> Answer:
     return state("ready", states, at_least=1)
 
 
-def state(word: str, states: dict[str, bool], at_least: int = 0) -> Answer:
+def state(
+    word: str,
+    states: dict[str, bool],
+    at_least: int = 0,
+    order: Mapping[str, object] = MappingProxyType({}),
+) -> Answer:
     """Return 200 if all states are true and there are at least `at_least` of them, else 503; the
-    body lists them as JSON."""
+    body lists them as JSON, with what ordered queues wait for if there are any."""
     well = len(states) >= at_least and all(states.values())
-    body = json.dumps({word: well, "subscribers": states}).encode() + b"\n"
+    more = {"order": dict(order)} if order else {}
+    body = json.dumps({word: well, "subscribers": states, **more}).encode() + b"\n"
     return Answer(200 if well else 503, "application/json", body)
 
 

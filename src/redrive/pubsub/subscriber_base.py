@@ -23,8 +23,10 @@ from redrive.pubsub.handler import (
     is_async,
 )
 from redrive.pubsub.handler_table import HandlerTable
+from redrive.pubsub.lanes import BlockedKey
 from redrive.pubsub.lifecycle import BrokerAccess, default_name
 from redrive.pubsub.middleware import AsyncShell, BlockingShell, MiddlewareRegistry
+from redrive.pubsub.order_key import OrderBy, reader_of
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
@@ -33,7 +35,7 @@ from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT
 from redrive.topology.control import Control
 from redrive.topology.durations import Duration
-from redrive.topology.model import QueueType, RetryVia, Subscription
+from redrive.topology.model import QueueType, RetryVia, Subscription, WhenGivenUp
 from redrive.topology.names import ExchangeFamily, family_of
 from redrive.topology.outage import Outage, outages_of
 from redrive.topology.policy import RetryPolicy
@@ -61,6 +63,8 @@ class SubscriberOptions(TypedDict, total=False):
     where: Where | None
     broadcast: bool
     ordered: bool
+    order_by: OrderBy | None
+    when_given_up: WhenGivenUp
     max_failed: int | None
     declare: bool
     handler_timeout: Duration | None
@@ -95,6 +99,8 @@ class SubscriberBase(MiddlewareRegistry):
         where: Where | None = None,
         broadcast: bool = False,
         ordered: bool = False,
+        order_by: OrderBy | None = None,
+        when_given_up: WhenGivenUp = "continue",
         max_failed: int | None = None,
         declare: bool = True,
         handler_timeout: Duration | None = None,
@@ -136,6 +142,14 @@ class SubscriberBase(MiddlewareRegistry):
             ordered: whether messages are handled strictly in order: one instance at a time, one
                 message at a time, and a failing message holds up all others until it succeeds or is
                 set aside. Quorum queues only; no retry may wait longer than 25 minutes.
+            order_by: the key by which messages are ordered: a path into the body such as
+                `$.customer.id`, `header:NAME`, `routing_key`, or a function of a `Message`. The
+                messages of one key are handled one after the other, in the order in which they
+                arrived, and other keys in parallel, up to `concurrency`, by one instance at a
+                time. A message that waits for a retry holds up only its key.
+            when_given_up: what happens to later messages of a key once one of them is set aside:
+                `continue` handles them, `park` sets them aside behind it, with the reason `behind`,
+                until all of them are requeued.
             max_failed: how many messages fit into the failed queue; None for no limit. A full queue
                 refuses more: failing messages then stay unsettled in the main queue, which stops
                 once they fill the prefetch, until there is room again.
@@ -177,8 +191,9 @@ class SubscriberBase(MiddlewareRegistry):
             retry_via,
             TagFilter(tags) if tags is not None else None,
             broadcast,
-            ordered,
+            ordered or order_by is not None,
             max_failed,
+            when_given_up=when_given_up,
         )
         for warning in self.subscription.warnings:
             logger.warning("%s", in_one_line(warning))
@@ -201,7 +216,8 @@ class SubscriberBase(MiddlewareRegistry):
                 "Give them to the app that runs it.",
             )
         _whole("concurrency", concurrency, 1000)
-        usual_prefetch = 1 if ordered else PREFETCH_PER_HANDLER * concurrency
+        one_at_a_time = ordered and order_by is None
+        usual_prefetch = 1 if one_at_a_time else PREFETCH_PER_HANDLER * concurrency
         self._options = ConsumeOptions(
             concurrency,
             _whole("prefetch", usual_prefetch if prefetch is None else prefetch, 65535),
@@ -209,6 +225,7 @@ class SubscriberBase(MiddlewareRegistry):
             None if handler_timeout is None else seconds_of(handler_timeout),
             _whole("max_hung", max_hung, 100_000),
             where,
+            None if order_by is None else reader_of(order_by),
             seconds_of(grace),
             timedelta(seconds=seconds_of(patience)),
             log_tracebacks,
@@ -216,18 +233,19 @@ class SubscriberBase(MiddlewareRegistry):
             outages=outages_of(outage),
             rate=None if rate is None else rate_of(rate),
         )
-        if outage and (ordered or broadcast):
+        if outage and (ordered or order_by is not None or broadcast):
             raise ConfigurationError(
-                f"queue {queue!r} is {'ordered' if ordered else 'a broadcast queue'}, and has an "
+                f"queue {queue!r} is {'a broadcast queue' if broadcast else 'ordered'}, and has an "
                 "outage",
-                "Leave outage out: a failing message of an ordered queue holds up all others "
-                "anyway, and broadcast messages are not kept.",
+                "Leave outage out: a failing message of an ordered queue holds up the others of its "
+                "key anyway, and broadcast messages are not kept.",
             )
-        if ordered and (concurrency, self._options.prefetch) != (1, 1):
+        if one_at_a_time and (concurrency, self._options.prefetch) != (1, 1):
             raise ConfigurationError(
                 f"queue {queue!r} is ordered, but has a concurrency of {concurrency} and a "
                 f"prefetch of {self._options.prefetch}",
-                "Leave both out: an ordered queue is handled one message at a time.",
+                "Leave both out, or give order_by: an ordered queue is handled one message at a "
+                "time.",
             )
         if self._options.prefetch < concurrency:
             raise ConfigurationError(
@@ -236,7 +254,8 @@ class SubscriberBase(MiddlewareRegistry):
             )
         self._handlers = HandlerTable(queue)
         self._starting = threading.Lock()
-        self._warn_of_long_waits(self._options.handler_timeout)
+        shortest = None if order_by is None else 0.0  # what waits behind others may wait long
+        self._warn_of_long_waits(self._options.handler_timeout or shortest)
 
     @classmethod
     def _check_option(cls, name: str, value: object) -> None:
@@ -314,6 +333,24 @@ class SubscriberBase(MiddlewareRegistry):
     def declined(self) -> int:
         """Number of messages that `where` has declined, since the subscriber was made."""
         return self._dropped.declined
+
+    @property
+    def keyless(self) -> int:
+        """Number of messages without the key that they are ordered by, since the subscriber was
+        made."""
+        return self._dropped.keyless
+
+    @property
+    def blocked_keys(self) -> list[BlockedKey]:
+        """The keys of an ordered queue that wait for a retry here, those with the most messages
+        behind them first."""
+        return [] if self._processing is None else self._processing.blocked
+
+    @property
+    def parked_keys(self) -> int:
+        """Number of keys whose messages are set aside behind one that was given up, as known to the
+        instance that handles the queue."""
+        return 0 if self._processing is None else self._processing.order_counts.parked
 
     @property
     def let_go(self) -> int:
@@ -414,7 +451,7 @@ class SubscriberBase(MiddlewareRegistry):
                 seconds,
                 self._options.prefetch,
                 wait / 60,
-                "Shorten the retry's delay"
+                "Shorten the delays of its retries"
                 if self.subscription.ordered
                 else "Lower prefetch, or raise concurrency",
             )

@@ -19,6 +19,7 @@ from redrive.topology.decision import (
     Handle,
     MoveToFailed,
     Outcome,
+    Overtaken,
     Raised,
     RejectIt,
     RetryByLadder,
@@ -37,6 +38,7 @@ from redrive.topology.decision import (
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
+from redrive.topology.parked_keys import ParkedPlace
 from redrive.topology.rewrite import ErrorReport, MoveContext, Publish
 
 
@@ -101,6 +103,15 @@ class Decider:
             except ConfigurationError as too_long:
                 outcome = raised(too_long, datetime.now(UTC), self._subscription.retry)
         return self._verdict(delivery, outcome, lambda: traceback_of(error))
+
+    def overtaken(self, delivery: Delivery) -> Verdict:
+        """Return the verdict for a message whose key is parked."""
+        return self._verdict(delivery, Overtaken())
+
+    def parked(self, delivery: Delivery, verdict: Verdict, place: ParkedPlace) -> Verdict:
+        """Return the verdict for a message that is set aside, with its place in its headers."""
+        assert isinstance(verdict.settlement, MoveToFailed)
+        return self._routed(replace(verdict.settlement, place=place), delivery, verdict.error)
 
     def overdue(
         self, delivery: Delivery, error: HandlerTimeout, stack: str, outage: OutageSeen = None

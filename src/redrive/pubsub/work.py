@@ -14,6 +14,7 @@ from redrive.pubsub.body import NO_DECODERS, Decoder
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.message import Message
+from redrive.pubsub.order_key import ReadKey
 from redrive.pubsub.verdict import Decider, OutageSeen
 from redrive.redaction import in_one_line
 from redrive.topology.broker_version import CONSUMER_TIMEOUT, BrokerVersion
@@ -39,9 +40,12 @@ class WorkItem:
         "delivery",
         "failed_by_outage",
         "held",
+        "is_behind",
         "is_tried",
+        "key",
         "outage",
         "outgoing",
+        "place",
         "ran",
         "received",
         "resends",
@@ -56,6 +60,12 @@ class WorkItem:
         self.decider = decider
         self.received = received
         self.delivery: Delivery | None = None
+        self.key: str | None = ""
+        """What it is ordered by; None if it has no key."""
+        self.place = 0
+        """Its place among the messages that are parked for its key; 0 if it has none."""
+        self.is_behind = False
+        """Whether it is set aside because its key is parked."""
         self.settled = False
         self.resends = 0
         self.outgoing: Outgoing | None = None
@@ -96,6 +106,7 @@ class ConsumeOptions:
         max_hung: how many handlers may still be running after that before no more messages are
             taken.
         where: decides whether a message is handled; declined ones are acked. None accepts all.
+        order_by: returns the key of a message in an ordered queue; None for one key for all.
         grace: seconds that running handlers have to finish on stopping.
         patience: how long to wait at startup for a broker that does not answer.
         log_tracebacks: whether to log the traceback of each failed attempt.
@@ -113,6 +124,7 @@ class ConsumeOptions:
     handler_timeout: float | None = None
     max_hung: int = MAX_HUNG
     where: Where | None = None
+    order_by: ReadKey | None = None
     grace: float = 30.0
     patience: timedelta = timedelta(seconds=30)
     log_tracebacks: bool = False
@@ -127,8 +139,10 @@ class ConsumeOptions:
 def longest_stay(subscription: Subscription, options: ConsumeOptions, seconds: float) -> float:
     """Return how many seconds a message may stay unsettled if each handler takes `seconds`."""
     stay = seconds * options.prefetch / options.concurrency
-    if subscription.ordered:  # held while it is handled and until its retry
+    if subscription.ordered and options.prefetch == 1:  # held while it is handled, until its retry
         stay += longest_wait_of(subscription.retry).total_seconds()
+    elif subscription.ordered:  # held while an earlier message of its key is tried again and again
+        stay += subscription.retry.span[1].total_seconds()
     return stay
 
 
@@ -150,12 +164,18 @@ def consumer_timeout(
 
 class LossCounter:
     """Counts messages that a subscriber declined or dropped, which are neither retried nor set
-    aside."""
+    aside, and those without the key that they are ordered by."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.declined = 0
         self.let_go = 0
+        self.keyless = 0
+
+    def miss_key(self) -> None:
+        """Count a message that has no key; from any thread."""
+        with self._lock:
+            self.keyless += 1
 
     def decline(self) -> None:
         """Count a message that the predicate declined; from any thread."""

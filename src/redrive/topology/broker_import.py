@@ -106,6 +106,7 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
         _tags(filter_, queue, observed) if filter_ else None,
         ordered=arguments.get("x-single-active-consumer") is True,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
+        when_given_up="park" if names.parked_stream(queue) in observed.queues else "continue",
     )
 
 
@@ -298,6 +299,8 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
             yield name, getattr(subscription, name)
     if subscription.ordered:
         yield "ordered", "true"
+    if subscription.parks:
+        yield "when_given_up", subscription.when_given_up
     if subscription.max_failed is not None:
         yield "max_failed", str(subscription.max_failed)
 

@@ -36,7 +36,14 @@ from redrive.topology.backoff import Backoff, Exponential, Linear
 from redrive.topology.delay_route import LEVELS
 from redrive.topology.durations import duration_of
 from redrive.topology.migration import TRANSIT_SUFFIX
-from redrive.topology.model import DelayBy, QueueType, RetryVia, Subscription, Topology
+from redrive.topology.model import (
+    DelayBy,
+    QueueType,
+    RetryVia,
+    Subscription,
+    Topology,
+    WhenGivenUp,
+)
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.tags import TagFilter
@@ -337,6 +344,11 @@ class SubscriptionSpec(SubscriptionDefaults):
         description="One consumer at a time, one message at a time; a failed one is retried in "
         "its place.",
     )
+    when_given_up: WhenGivenUp = Field(
+        default="continue",
+        description="What an ordered queue does with later messages of a key once one of them is "
+        "set aside: continue, or park them behind it.",
+    )
     tags: Tags | None = Field(
         default=None, description="The tags it wants: vip || eu. If omitted, all messages."
     )
@@ -418,6 +430,7 @@ def _subscription(
         ordered=spec.ordered,
         max_failed=chosen["max_failed"],
         delay_by=chosen["delay_by"],
+        when_given_up=spec.when_given_up,
     )
 
 

@@ -34,6 +34,8 @@ ORIG_EXPIRATION = "redrive-orig-expiration"
 ORIG_USER_ID = "redrive-orig-user-id"
 COUNT = "redrive-count"
 JOB = "redrive-job"
+ORDER_KEY = "redrive-order-key"
+PLACE = "redrive-place"
 
 ABOUT_THE_FAILURE = frozenset(
     {
@@ -58,6 +60,8 @@ OURS = ABOUT_THE_FAILURE | {
     ORIG_USER_ID,
     COUNT,
     JOB,
+    ORDER_KEY,
+    PLACE,
 }
 """Headers that only redrive writes."""
 
@@ -69,6 +73,7 @@ MAX_COUNT = 1_000_000_000
 """A larger number does not count as a count: no message is retried that often, and sums of counts
 must stay small."""
 
+_NO_PLACE = 2**60
 MOST_DEATHS = 100
 """How many entries of `x-death`, and routing keys of an entry, are read. A broker writes one entry
 for each queue and reason, the latest first. So a longer `x-death` does not come from a broker, or
@@ -99,6 +104,15 @@ def counted(value: FieldValue) -> int:
     return (
         value
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+        else 0
+    )
+
+
+def place_in(value: FieldValue) -> int:
+    """Return `value` if it is a place among parked messages, otherwise 0."""
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _NO_PLACE
         else 0
     )
 
@@ -300,7 +314,7 @@ class Delivery:
         body: its body, as received.
         redelivered: the broker's flag; only a hint.
         way_back: the exchange through which messages come back from the retry queue.
-        in_place: whether a failed message is retried in place, at the head of its queue.
+        in_place: whether a failed message is retried in its place in the queue.
         held_back: whether the broker itself holds a failed message back in its queue.
         dead_letter_queue: the queue that it was read from, if redrive did not create that: then
             `queue` is the one that it failed in, if known. Empty for a message of a subscription's

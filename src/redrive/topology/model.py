@@ -24,6 +24,7 @@ from redrive.topology.tags import TagFilter
 QueueType = Literal["quorum", "classic"]
 RetryVia = Literal["dead-letter", "republish", "broker"]
 DelayBy = Literal["argument", "policy"]
+WhenGivenUp = Literal["continue", "park"]
 Argument = str | int
 
 DELIVERY_LIMIT = 1_000_000_000
@@ -32,7 +33,7 @@ messages from a failed queue that is looked at; -1 deletes at the first return o
 measured on 3.10.8, 4.0.5 and 4.3.6."""
 
 LONGEST_IN_PLACE = CONSUMER_TIMEOUT - timedelta(minutes=5)
-"""The longest wait of a retry at the head of an ordered queue: the message is unsettled meanwhile,
+"""The longest wait of a retry in an ordered queue: the message is unsettled meanwhile,
 and the handler needs some of the time."""
 
 AT_LEAST_ONCE: Mapping[str, Argument] = MappingProxyType(
@@ -150,13 +151,15 @@ class Subscription:
         tags: the tags that it wants, besides the routing keys; None for any.
         broadcast: whether the queue belongs to a single instance: it is deleted with its consumer,
             and failed messages are dropped.
-        ordered: whether messages are handled one after the other, by one consumer at a time: a
-            failed message is retried at the head of the queue, and nothing overtakes it.
+        ordered: whether one consumer at a time handles messages, those of one key one after the
+            other: a failed message is retried in its place, and none of its key overtakes it.
         max_failed: how many messages the failed queue accepts; None for any number. When it is
             full, further failed messages stay in the main queue, unsettled, until there is room.
         delay_by: what sets the delay of messages that the broker holds back: an `argument` of the
             queue, which can't be changed, or a `policy`, which can be changed while the queue is in
             use.
+        when_given_up: what happens to the later messages of a key of an ordered queue once one of
+            them is set aside: `continue` handles them, `park` sets them aside behind it.
 
     Raises:
         ConfigurationError: a name, a pattern or a choice is invalid.
@@ -173,6 +176,7 @@ class Subscription:
     ordered: bool = False
     max_failed: int | None = None
     delay_by: DelayBy = "argument"
+    when_given_up: WhenGivenUp = "continue"
 
     def __post_init__(self) -> None:
         names.check_queue_name(self.queue)
@@ -188,6 +192,7 @@ class Subscription:
             ("queue_type", get_args(QueueType)),
             ("retry_via", get_args(RetryVia)),
             ("delay_by", get_args(DelayBy)),
+            ("when_given_up", get_args(WhenGivenUp)),
         ):
             if getattr(self, name) not in choices:
                 raise ConfigurationError(
@@ -221,6 +226,11 @@ class Subscription:
             )
         if self.max_failed is not None:
             self._check_max_failed(self.max_failed)
+        if self.parks and not self.ordered:
+            raise ConfigurationError(
+                f"queue {self.queue!r} has when_given_up='park', but is not ordered",
+                "Give order_by, or ordered=True; or leave when_given_up out.",
+            )
         if self.ordered:
             self._check_order()
         elif self.longest_on_the_ladder:
@@ -305,6 +315,11 @@ class Subscription:
     def failed_queue(self) -> str:
         """The queue that keeps given-up messages."""
         return names.failed_queue(self.queue)
+
+    @property
+    def parks(self) -> bool:
+        """Whether messages are set aside behind an earlier one of their key."""
+        return self.when_given_up == "park"
 
     @property
     def can_be_delayed(self) -> bool:
@@ -414,6 +429,7 @@ class Subscription:
                 self._main_queue(),
                 self._retry_queue(),
                 failed_queue_of(self.queue, self.queue_type, self.max_failed),
+                *((Queue(names.parked_stream(self.queue), _LOG),) if self.parks else ()),
             ),
             bindings=(
                 Binding(family.failed, self.failed_queue, self.queue),
@@ -532,6 +548,16 @@ _FOR_ONE_INSTANCE: Mapping[str, Argument] = MappingProxyType(
 _CLASSIC: Mapping[str, Argument] = MappingProxyType({"x-queue-type": "classic"})
 """To a broker, the same as no argument: the services that share a queue with
 `retry_via="republish"` declare it like this."""
+
+
+_LOG: Mapping[str, Argument] = MappingProxyType(
+    {
+        "x-queue-type": "stream",
+        "x-max-length-bytes": 100_000_000,
+        "x-stream-max-segment-size-bytes": 10_000_000,
+    }
+)
+"""Arguments of a log that is summed up long before its oldest entries are dropped."""
 
 
 def deliver_exchange(exchanges: ExchangeFamily) -> Exchange:

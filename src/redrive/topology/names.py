@@ -16,6 +16,7 @@ DELIVER_SUFFIX = ".deliver"
 UNROUTED_SUFFIX = ".unrouted"
 CONTROL_SUFFIX = ".control"
 TAGS_SUFFIX = "@tags"
+PARKED_SUFFIX = "@parked"
 JOURNAL = "redrive.journal"
 """The stream that holds the journal of jobs."""
 TICK = timedelta(seconds=1)
@@ -39,6 +40,11 @@ def retry_queue(queue: str) -> str:
 def failed_queue(queue: str) -> str:
     """Return the name of the queue that keeps messages of `queue` that were given up."""
     return queue + FAILED_SUFFIX
+
+
+def parked_stream(queue: str) -> str:
+    """Return the name of the stream that says which keys of an ordered queue are parked."""
+    return queue + PARKED_SUFFIX
 
 
 def look_lock(queue: str) -> str:

@@ -16,6 +16,7 @@ from redrive.topology import headers
 from redrive.topology.headers import Delivery
 from redrive.topology.ladder import Ladder
 from redrive.topology.names import ExchangeFamily
+from redrive.topology.parked_keys import ParkedPlace
 
 OWN_HEADERS_ROOM = 16 * 1024
 """Total bytes that redrive's own headers may take."""
@@ -23,6 +24,7 @@ OWN_HEADERS_ROOM = 16 * 1024
 _TABLE_LENGTH = 4  # added once, with the first header
 _MAX_ERROR_TYPE = 255
 _ENOUGH_FOR_AN_ERROR = 64
+_PARKED = frozenset({headers.ORDER_KEY, headers.PLACE})
 _COUNTED = frozenset({headers.X_DEATH, headers.RETRIES})
 SPENT = headers.ABOUT_THE_FAILURE | {headers.X_DEATH}
 """Headers that a requeue removes, and with them the used-up retry budget."""
@@ -115,6 +117,7 @@ def give_up(
     reason: str,
     error: ErrorReport,
     retries: int,
+    place: ParkedPlace | None = None,
     circumstances: MoveContext,
 ) -> Publish:
     """Return the publish that sets a message aside in the failed queue, with everything needed to
@@ -127,6 +130,7 @@ def give_up(
     essential: dict[str, FieldValue] = {
         headers.FAILURE_ID: circumstances.failure_id,
         headers.ERROR_TYPE: error.type[:_MAX_ERROR_TYPE],
+        **({} if place is None else {headers.PLACE: place.number, headers.ORDER_KEY: place.key}),
     }
     useful: dict[str, FieldValue] = {
         headers.ORIG_ROUTING_KEY: delivery.original_routing_key,
@@ -139,7 +143,7 @@ def give_up(
         **_left_behind(delivery.properties),
     }
     properties = _travelling(
-        delivery.properties, drop=headers.ABOUT_THE_FAILURE | _forged(delivery)
+        delivery.properties, drop=headers.ABOUT_THE_FAILURE | _PARKED | _forged(delivery)
     )
     room = _Room(properties, circumstances.frame_max)
     complete = room.takes(essential)

@@ -9,6 +9,7 @@ from redrive.errors import GiveUp
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.isolation import Isolation
 from redrive.pubsub.lifecycle import Listener
+from redrive.pubsub.order_key import ReadKey
 from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, LossCounter, WorkItem
 from redrive.topology.broker_version import BrokerVersion
@@ -41,6 +42,7 @@ class RunningEngine:
         concurrency: as many handlers as run at a time.
         declare: declares the topology; None where nothing may be declared.
         where: says of a message whether it is handled.
+        order_by: says by which key a message is ordered.
         isolation: what other engines of the same process are in; None for no others.
         outages: errors that mean that something is down.
         rate: the most messages that begin per second.
@@ -56,6 +58,7 @@ class RunningEngine:
         max_hung: int = MAX_HUNG,
         declare: Callable[[int, bool], object] | None = None,
         where: Callable[..., bool] | None = None,
+        order_by: ReadKey | None = None,
         isolation: Isolation | None = None,
         outages: tuple[Outage, ...] = (),
         rate: float | None = None,
@@ -70,6 +73,7 @@ class RunningEngine:
                 concurrency,
                 prefetch,
                 where=where,
+                order_by=order_by,
                 handler_timeout=handler_timeout,
                 max_hung=max_hung,
                 grace=GRACE,

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -11,10 +12,12 @@ import pytest
 from redrive.errors import ConfigurationError, PermissionDenied, Retry
 from redrive.pubsub import engine, late_attempts
 from redrive.pubsub.engine import Engine
+from redrive.pubsub.isolation import Isolation
 from redrive.pubsub.late_attempts import LateAttempts
+from redrive.pubsub.order_key import ReadKey
 from redrive.topology.decision import Ack, Drop, MoveToFailed, RetryByReject
 from redrive.topology.model import Subscription
-from unit.pubsub.fake_wire import LOST, FakeChannel, Settling
+from unit.pubsub.fake_wire import LOST, FakeChannel, Published, Settling
 from unit.pubsub.running_engine import (
     BROADCAST,
     DELAYED,
@@ -179,8 +182,10 @@ def test_a_handler_that_runs_for_too_long_counts_as_failed_and_its_return_does_n
     assert running.consuming.settled == REJECTED
 
 
-def hanging(subscription: Subscription = ORDERS, max_hung: int = 2) -> RunningEngine:
-    running = RunningEngine(subscription, handler_timeout=1.0, max_hung=max_hung)
+def hanging(
+    subscription: Subscription = ORDERS, max_hung: int = 2, order_by: ReadKey | None = None
+) -> RunningEngine:
+    running = RunningEngine(subscription, handler_timeout=1.0, max_hung=max_hung, order_by=order_by)
     running.connect()
     return running
 
@@ -236,7 +241,7 @@ def test_while_too_many_hang_no_more_is_taken_and_what_is_in_hand_is_handled() -
 def test_a_queue_that_may_not_be_left_keeps_what_comes_while_too_many_hang(
     subscription: Subscription,
 ) -> None:
-    running = hanging(subscription, max_hung=1)
+    running = hanging(subscription, max_hung=1, order_by=lambda message: str(message.body))
     running.deliver()
     item = running.hang()
     running.deliver(b"next")
@@ -750,6 +755,219 @@ def test_an_ordered_queue_is_left_by_a_dropped_connection_once_every_ack_is_in()
     wire.answer_all()
     assert running.ends == 1
     assert running.link.aborted
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+def by_key(prefetch: int = 5) -> RunningEngine:
+    """A run whose messages are ordered by the first byte of their body."""
+    running = RunningEngine(
+        ORDERED, prefetch=prefetch, order_by=lambda message: message.body[:1].decode() or None
+    )
+    running.connect()
+    return running
+
+
+def waiting(running: RunningEngine) -> list[bytes]:
+    """The bodies of what is to be handled now."""
+    return [item.received.body for item in running.workers.waiting]
+
+
+def test_a_key_that_waits_for_a_retry_holds_up_no_other() -> None:
+    running = by_key()
+    for body in (b"a1", b"b1", b"a2", b"b2"):
+        running.deliver(body)
+    assert waiting(running) == [b"a1", b"b1"]
+    running.handle(FAILURE)
+    running.handle()
+    assert waiting(running) == [b"b2"]
+    assert [(one.key, one.behind) for one in running.engine.blocked] == [("a", 1)]
+    running.link.sleep(ORDERED.retry.delay.total_seconds())
+    running.deliver(b"a1", crashes=1)
+    running.handle()
+    assert waiting(running) == [b"a1"]
+    running.handle()
+    assert waiting(running) == [b"a2"]
+    assert running.engine.blocked == []
+
+
+def test_what_waits_behind_a_message_that_is_set_aside_goes_on_once_it_is_there() -> None:
+    running = by_key()
+    running.deliver(b"a1")
+    running.deliver(b"a2")
+    running.handle(GIVE_UP)
+    channel = running.publishing
+    assert waiting(running) == []
+    channel.ack(1)
+    running.run()
+    assert waiting(running) == [b"a2"]
+
+
+def test_what_comes_back_is_handled_once_nothing_more_comes_and_the_broker_has_answered() -> None:
+    running = by_key()
+    running.deliver(b"a2", crashes=1)
+    running.link.sleep(0.9)
+    running.deliver(b"a1", crashes=2)
+    running.link.sleep(0.9)
+    running.link.run()
+    assert waiting(running) == []
+    running.link.sleep(0.2)
+    running.link.run()
+    assert waiting(running) == []
+    running.run()
+    assert waiting(running) == [b"a1"]
+
+
+def test_a_message_without_a_key_is_counted_and_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = by_key()
+    running.deliver(b"")
+    running.deliver(b"")
+    assert waiting(running) == [b""]
+    assert running.dropped.keyless == 2
+    assert caplog.text.count("has no key to be ordered by") == 1
+
+
+def test_what_waits_in_a_lane_is_left_where_it_is_when_the_run_stops() -> None:
+    running = by_key()
+    running.deliver(b"a1")
+    running.deliver(b"a2")
+    item = running.begin()
+    running.stop()
+    running.end(item)
+    running.run()
+    assert (running.ends, running.link.aborted) == (1, True)
+    assert running.workers.waiting == deque()
+
+
+def test_a_lost_connection_forgets_what_waited() -> None:
+    running = by_key()
+    running.deliver(b"a1")
+    running.deliver(b"a2")
+    item = running.begin()
+    running.link.lose()
+    running.connect()
+    running.end(item)
+    running.deliver(b"b1")
+    assert waiting(running) == [b"b1"]
+
+
+def test_a_suspect_of_another_subscriber_does_not_wait_for_what_waits_in_a_lane() -> None:
+    isolation = Isolation()
+    running = RunningEngine(ORDERED, isolation=isolation)
+    running.connect()
+    running.deliver(b"a1")
+    running.deliver(b"a2")
+    item = running.begin()
+    other = RunningEngine(isolation=isolation)
+    other.connect()
+    other.deliver(b"suspect", crashes=1)
+    running.run()
+    other.run()
+    assert waiting(other) == []
+    running.end(item)
+    other.run()
+    assert waiting(other) == [b"suspect"]
+
+
+def test_a_prefetch_that_is_full_of_what_waits_is_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = by_key(prefetch=2)
+    running.deliver(b"a1")
+    running.deliver(b"a2")
+    running.handle(FAILURE)
+    assert "1 keys wait for a retry" in caplog.text
+
+
+def test_what_redrive_can_not_decide_about_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = by_key()
+    running.deliver(b"a1")
+    running.deliver(b"a2")
+    item = running.begin()
+    monkeypatch.setattr(item.decider, "success", lambda: 1 // 0)
+    running.end(item)
+    assert running.consuming.settled == []
+    assert waiting(running) == []
+
+
+# --- parked keys ----------------------------------------------------------------------------------
+
+PARKING = Subscription("orders", ["order.*"], ordered=True, when_given_up="park")
+
+
+class ParkingEngine(RunningEngine):
+    """A run that parks, whose messages are ordered by the first byte of their body."""
+
+    def __init__(self) -> None:
+        super().__init__(PARKING, order_by=lambda message: message.body[:1].decode())
+        self.connect()
+
+    def append(self) -> Published:
+        """Confirms what it appends to its log, and returns it."""
+        publishing = self.publishing
+        entry = publishing.published[-1]
+        publishing.ack(entry.tag)
+        self.run()
+        return entry
+
+    def read_log(self, *entries: bytes) -> None:
+        """Has its log deliver these entries, and then its fence."""
+        fence = self.append()
+        assert self.link.wire is not None
+        log = self.link.wire.channel
+        assert list(log.consumers.values()) == ["orders@parked"]
+        for entry in (*entries, fence.body):
+            log.deliver(entry)
+        self.run()
+        self.append()
+
+
+def test_nothing_is_handled_before_it_is_known_what_is_parked() -> None:
+    running = ParkingEngine()
+    running.deliver(b"a1")
+    running.deliver(b"b1")
+    assert waiting(running) == []
+    running.read_log(b'{"run": "0", "fence": true}', b'{"run": "0", "keys": {"a": [5, 5]}}')
+    assert waiting(running) == [b"a1", b"b1"]
+    running.begin()
+    running.run()
+    assert running.append().body.startswith(b'{"run": ')
+    assert running.append().exchange == "master.failed"
+    assert [type(note) for note in running.notes] == [MoveToFailed]
+    running.handle()
+    assert isinstance(running.notes[-1], Ack)
+
+
+def test_a_message_is_given_up_only_after_the_log_says_so() -> None:
+    running = ParkingEngine()
+    running.deliver(b"a1")
+    running.deliver(b"a2")
+    running.read_log()
+    running.handle(GIVE_UP)
+    publishing = running.publishing
+    assert publishing.published[-1].routing_key == "orders@parked"
+    publishing.nack(publishing.published[-1].tag)
+    running.run()
+    assert waiting(running) == []
+    running.link.sleep(1)
+    running.run()
+    assert running.append().routing_key == "orders@parked"
+    assert running.append().exchange == "master.failed"
+    assert waiting(running) == [b"a2"]
+    assert running.engine.order_counts.parked == 1
+
+
+def test_a_log_that_can_not_be_read_has_the_run_connect_again() -> None:
+    running = ParkingEngine()
+    running.deliver(b"a1")
+    running.append()
+    assert running.link.wire is not None
+    running.link.wire.channel.close_by_broker()
+    assert running.link.reconnects
+    assert waiting(running) == []
 
 
 def test_a_run_that_is_aborted_ends() -> None:

@@ -29,9 +29,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from redrive import uninstrument
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.pubsub import late_attempts, sdk_histograms, telemetry
+from redrive.pubsub import late_attempts, order_counts, sdk_histograms, telemetry
 from redrive.pubsub.instruments import CRITICAL_TIME, DURATION, Instruments
 from redrive.pubsub.late_attempts import LateAttempts
+from redrive.pubsub.order_counts import OrderCounts, OrderedQueues
 from redrive.pubsub.probes import measuring
 from redrive.pubsub.telemetry import Telemetry
 from redrive.pubsub.verdict import Verdict
@@ -198,6 +199,27 @@ def test_handlers_that_run_on_though_their_time_is_up_are_a_metric(
     (point,) = found.data.data_points
     assert dict(point.attributes or {})["messaging.destination.name"] == QUEUE
     assert point.value == 1  # type: ignore[union-attr]
+
+
+class Waiting:
+    """A subscriber of an ordered queue."""
+
+    queue = QUEUE
+    order_counts = OrderCounts(1, 2, 3, 4)
+
+
+def test_what_an_ordered_queue_waits_for_is_a_metric_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = OrderedQueues()
+    monkeypatch.setattr(order_counts, "of_this_process", queues)
+    Telemetry(MeterProvider([reader := InMemoryMetricReader()]))
+    queues.add(Waiting())
+    found = []
+    for name in ("blocked_keys", "behind", "parked_keys", "keyless"):
+        told = metric(reader, f"redrive.order.{name}")
+        assert told is not None
+        (point,) = told.data.data_points
+        found.append(point.value)  # type: ignore[union-attr]
+    assert found == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 
 from redrive import App, AsyncApp, AsyncSubscriber, Subscriber, uninstrument
 from redrive.pubsub.application_base import AppBase
+from redrive.pubsub.lanes import BlockedKey
 from redrive.pubsub.probes import Probed, asgi
 
 BROKER = "amqp://shop:s3cr3t@localhost/orders"
@@ -61,6 +62,21 @@ def test_a_subscriber_of_which_too_many_handlers_hang_is_not_healthy(
     monkeypatch.setattr(Subscriber, "is_stuck", True)
     service.mount("/probes", asgi(one))
     assert asked(service, "/probes/health").status_code == 503
+
+
+def test_of_an_ordered_queue_it_tells_which_keys_wait_since_when_and_how_many(
+    service: Starlette, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Subscriber(BROKER, "shop@orders", order_by="$.id")
+    blocked = [BlockedKey("7", 0.0, 12), *(BlockedKey(None, 60.0, 1) for _ in range(30))]
+    monkeypatch.setattr(Subscriber, "blocked_keys", blocked)
+    monkeypatch.setattr(Subscriber, "parked_keys", 2)
+    service.mount("/probes", asgi(one, Subscriber(BROKER, "shop@users")))
+    (order,) = asked(service, "/probes/health").json()["order"].values()
+    first, *others = order.pop("most_behind")
+    assert order == {"blocked_keys": 31, "behind": 42, "parked_keys": 2, "keyless": 0}
+    assert first == {"key": "7", "since": "1970-01-01T00:00:00+00:00", "behind": 12}
+    assert len(others) == 9
 
 
 def test_metrics_are_in_the_format_of_prometheus(service: Starlette) -> None:

@@ -13,6 +13,7 @@ from redrive.pubsub.subscriber_base import PREFETCH_PER_HANDLER, SubscriberBase
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials
 from redrive.pubsub.work import ConsumeOptions
+from redrive.topology.policy import RetryPolicy
 
 
 class Subscriber(SubscriberBase):
@@ -59,6 +60,9 @@ async def wanted(_: Message) -> bool:
         ({"concurrency": 5, "prefetch": 4}, "prefetch is 4 with a concurrency of 5"),
         ({"ordered": True, "concurrency": 2}, "concurrency of 2"),
         ({"ordered": True, "prefetch": 2}, "prefetch of 2"),
+        ({"order_by": "id"}, "order_by is 'id'"),
+        ({"when_given_up": "park"}, "is not ordered"),
+        ({"order_by": "$.id", "when_given_up": "stop"}, "when_given_up is 'stop'"),
         ({"where": "vip"}, "where is 'vip'"),
         ({"where": wanted}, "which is async"),
         ({"grace": -1}, "-1"),
@@ -74,6 +78,19 @@ def test_an_argument_that_is_invalid_is_named(arguments: dict[str, object], prob
 def test_the_prefetch_is_thirty_for_each_handler_and_one_where_order_counts() -> None:
     assert made(concurrency=3).options.prefetch == 3 * PREFETCH_PER_HANDLER
     assert made(ordered=True).options.prefetch == 1
+
+
+def test_with_a_key_to_order_by_several_are_in_hand_and_handled_at_a_time() -> None:
+    ordered = made(order_by="$.id", concurrency=3)
+    assert ordered.subscription.ordered
+    assert ordered.options.prefetch == 3 * PREFETCH_PER_HANDLER
+
+
+def test_retries_behind_which_messages_wait_for_long_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made(order_by="$.id", retry=RetryPolicy(max_retries=3, delay="10m"))
+    assert "may stay unsettled for 30 min" in caplog.text
 
 
 def test_times_are_seconds_or_timedeltas() -> None:

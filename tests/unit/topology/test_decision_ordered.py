@@ -12,23 +12,27 @@ from deliveries import CIRCUMSTANCES, ERROR, FAMILY, decided, first_delivery, ta
 from redrive import Subscriber
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import ConfigurationError
-from redrive.topology import broker_import, file_schema
+from redrive.topology import broker_import, file_schema, rewrite
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.decision import (
     Arrived,
     Handle,
     HoldThenReturn,
     MoveToFailed,
+    Overtaken,
+    PublishThenAck,
     Raised,
     RetryInPlace,
     crashes_seen,
     retries_made,
     route,
+    times_taken_back,
     whereabouts,
 )
 from redrive.topology.diff import Observed
-from redrive.topology.headers import Delivery
+from redrive.topology.headers import Delivery, place_in
 from redrive.topology.model import LONGEST_IN_PLACE, Subscription
+from redrive.topology.parked_keys import ParkedPlace
 from redrive.topology.policy import ErrorRule, RetryPolicy, longest_wait_of
 
 ORDERED = Subscription("ledger@bookings", ["booking.#"], ordered=True, max_failed=1000)
@@ -83,7 +87,7 @@ def test_a_retry_is_held_for_its_delay_and_then_returned() -> None:
     )
     assert (
         whereabouts(settlement, ORDERED)
-        == "at the head of ledger@bookings, held for 30 s (retry 1 of 3)"
+        == "in its place in ledger@bookings, held for 30 s (retry 1 of 3)"
     )
 
 
@@ -160,6 +164,57 @@ def test_an_ordered_subscription_stands_in_a_file_and_is_read_from_a_broker() ->
     assert ORDERED.exchanges == FAMILY
 
 
+def test_a_subscription_that_parks_stands_in_a_file_and_is_read_from_a_broker() -> None:
+    parking = replace(ORDERED, when_given_up="park")
+    topology = parking.topology()
+    observed = Observed(
+        {exchange.name: exchange.type for exchange in topology.exchanges},
+        {queue.name: queue.arguments for queue in topology.queues},
+        frozenset(topology.bindings),
+    )
+
+    assert broker_import.recover(observed).subscriptions == (parking,)
+    text = broker_import.file_of(broker_import.recover(observed))
+    assert "    ordered: true\n    when_given_up: park\n" in text
+    keys = {"routing_keys": ["booking.#"], "ordered": True, "max_failed": 1000}
+    file = {"subscriptions": {ORDERED.queue: {**keys, "when_given_up": "park"}}}
+    assert file_schema.parse(file).built() == (parking,)
+
+
+def test_a_subscription_that_is_not_ordered_can_not_park() -> None:
+    with pytest.raises(ConfigurationError, match="when_given_up='park', but is not ordered"):
+        Subscription("ledger@bookings", when_given_up="park")
+
+
+@given(BROKERS, st.integers(0, 3))
+def test_a_message_whose_key_is_parked_is_set_aside_behind_the_others_and_keeps_its_place(
+    broker: BrokerVersion, returns: int
+) -> None:
+    delivery = returned(returns)
+    settlement = decided(delivery, ORDERED, Overtaken(), broker)
+    assert isinstance(settlement, MoveToFailed)
+    assert (settlement.reason, settlement.retries) == ("behind", returns)
+
+    step = route(replace(settlement, place=ParkedPlace("c-7", 5)), delivery, ORDERED, CIRCUMSTANCES)
+    assert isinstance(step, PublishThenAck)
+    failed = replace(
+        delivery, exchange="", routing_key=ORDERED.queue, properties=step.publish.properties
+    )
+    requeued = rewrite.requeue(failed, job="job", frame_max=0).properties.headers
+    assert (requeued.get("redrive-place"), requeued.get("redrive-order-key")) == (5, "c-7")
+
+
+@given(st.one_of(st.none(), st.text(), st.booleans(), st.integers(-(2**63), 0), st.just(2**62)))
+def test_a_place_that_is_none_is_no_place(value: FieldValue) -> None:
+    assert place_in(value) == 0
+
+
+def test_what_the_broker_has_taken_back_is_counted_by_the_broker_where_it_can_be_forged() -> None:
+    assert times_taken_back(first_delivery(table(x_delivery_count=3))) == 3
+    assert times_taken_back(first_delivery(table(x_delivery_count=9, x_acquired_count=1))) == 1
+    assert times_taken_back(first_delivery()) == 0
+
+
 def test_an_ordered_classic_queue_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="does not count how often"):
         Subscription("ledger@bookings", queue_type="classic", ordered=True)
@@ -183,4 +238,4 @@ def test_a_message_that_is_held_by_its_handler_and_then_for_its_retry_is_warned_
     )
 
     assert "for 30 min" in caplog.text
-    assert "Shorten the retry's delay" in caplog.text
+    assert "Shorten the delays of its retries" in caplog.text
