@@ -29,10 +29,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from redrive import uninstrument
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.pubsub import late_attempts, sdk_histograms, telemetry
+from redrive.pubsub import late_attempts, sdk_histograms, stops, telemetry
 from redrive.pubsub.instruments import CRITICAL_TIME, DURATION, Instruments
 from redrive.pubsub.late_attempts import LateAttempts
 from redrive.pubsub.probes import measuring
+from redrive.pubsub.stops import Stop, Stops
 from redrive.pubsub.telemetry import Telemetry
 from redrive.pubsub.verdict import Verdict
 from redrive.topology.decision import Ack, Drop, MoveToFailed, Settlement
@@ -198,6 +199,20 @@ def test_handlers_that_run_on_though_their_time_is_up_are_a_metric(
     (point,) = found.data.data_points
     assert dict(point.attributes or {})["messaging.destination.name"] == QUEUE
     assert point.value == 1  # type: ignore[union-attr]
+
+
+def test_subscribers_that_are_stopped_are_a_metric_that_says_why_as_long_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stops, "of_this_process", found := Stops())
+    Telemetry(MeterProvider([reader := InMemoryMetricReader()]))
+    found.add(outage := Stop(QUEUE, "billing"))
+    found.add(Stop(QUEUE, "paused", "paused by ops"))
+    found.remove(outage)
+    (point,) = points(reader, "redrive.subscribers.stopped")
+    attributes = dict(point.attributes or {})
+    assert attributes["redrive.reason"] == "paused"
+    assert attributes["redrive.note"] == "paused by ops"
 
 
 @pytest.mark.parametrize(
