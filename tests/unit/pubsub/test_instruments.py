@@ -204,12 +204,14 @@ def test_handlers_that_run_on_though_their_time_is_up_are_a_metric(
 def test_subscribers_that_are_stopped_are_a_metric_that_says_why_as_long_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stops, "of_this_process", found := Stops())
+    monkeypatch.setattr(stops, "of_this_process", stopped := Stops())
     Telemetry(MeterProvider([reader := InMemoryMetricReader()]))
-    found.add(outage := Stop(QUEUE, "billing"))
-    found.add(Stop(QUEUE, "paused", "paused by ops"))
-    found.remove(outage)
-    (point,) = points(reader, "redrive.subscribers.stopped")
+    stopped.add(outage := Stop(QUEUE, "billing"))
+    stopped.add(Stop(QUEUE, "paused", "paused by ops"))
+    stopped.remove(outage)
+    found = metric(reader, "redrive.subscribers.stopped")
+    assert found is not None
+    (point,) = found.data.data_points
     attributes = dict(point.attributes or {})
     assert attributes["redrive.reason"] == "paused"
     assert attributes["redrive.note"] == "paused by ops"
