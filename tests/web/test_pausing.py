@@ -3,7 +3,9 @@
 from html import unescape
 
 from contract.support import Service
+from redrive import DependencyDown, Message
 from redrive.web.console_settings import Permit
+from waiting import wait_until
 from web.conftest import QUEUE, Opens
 
 
@@ -37,3 +39,15 @@ def test_a_console_that_does_not_allow_it_offers_no_pause_and_makes_none(
     console = opens(Permit.REQUEUE)
     assert "Pause this subscription" not in console.get("/causes", queue=QUEUE).text
     assert console.post("/pause", queue=QUEUE, reason="why").status_code in (400, 403)
+
+
+def test_the_overview_says_what_is_down(opens: Opens, service: Service) -> None:
+    def handle(_: Message) -> None:
+        raise DependencyDown("503", dependency="<billing>")
+
+    console = opens()
+    with service.subscriber(handle):
+        service.publish()
+        wait_until(
+            lambda: "down: &lt;billing&gt;" in console.get("/").text, "the overview shows it"
+        )

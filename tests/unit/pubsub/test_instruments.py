@@ -29,11 +29,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from redrive import uninstrument
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.pubsub import late_attempts, order_counts, sdk_histograms, telemetry
+from redrive.pubsub import late_attempts, order_counts, sdk_histograms, stops, telemetry
 from redrive.pubsub.instruments import CRITICAL_TIME, DURATION, Instruments
 from redrive.pubsub.late_attempts import LateAttempts
 from redrive.pubsub.order_counts import OrderCounts, OrderedQueues
 from redrive.pubsub.probes import measuring
+from redrive.pubsub.stops import Stop, Stops
 from redrive.pubsub.telemetry import Telemetry
 from redrive.pubsub.verdict import Verdict
 from redrive.topology.decision import Ack, Drop, MoveToFailed, Settlement
@@ -220,6 +221,22 @@ def test_what_an_ordered_queue_waits_for_is_a_metric_each(monkeypatch: pytest.Mo
         (point,) = told.data.data_points
         found.append(point.value)  # type: ignore[union-attr]
     assert found == [1, 2, 3, 4]
+
+
+def test_subscribers_that_are_stopped_are_a_metric_that_says_why_as_long_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stops, "of_this_process", stopped := Stops())
+    Telemetry(MeterProvider([reader := InMemoryMetricReader()]))
+    stopped.add(outage := Stop(QUEUE, "billing"))
+    stopped.add(Stop(QUEUE, "paused", "paused by ops"))
+    stopped.remove(outage)
+    found = metric(reader, "redrive.subscribers.stopped")
+    assert found is not None
+    (point,) = found.data.data_points
+    attributes = dict(point.attributes or {})
+    assert attributes["redrive.reason"] == "paused"
+    assert attributes["redrive.note"] == "paused by ops"
 
 
 @pytest.mark.parametrize(
