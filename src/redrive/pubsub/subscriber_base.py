@@ -237,8 +237,8 @@ class SubscriberBase(MiddlewareRegistry):
             raise ConfigurationError(
                 f"queue {queue!r} is {'a broadcast queue' if broadcast else 'ordered'}, and has an "
                 "outage",
-                "Leave outage out: a failing message of an ordered queue holds up the others of its "
-                "key anyway, and broadcast messages are not kept.",
+                "Leave outage out: a failing message of an ordered queue holds up the others of "
+                "its key anyway, and broadcast messages are not kept.",
             )
         if one_at_a_time and (concurrency, self._options.prefetch) != (1, 1):
             raise ConfigurationError(
