@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from contract.support import Recorder, Service, retrying
-from redrive import ConfigurationError, Message, RetryPolicy
+from redrive import App, ConfigurationError, Message, RetryPolicy
 from waiting import DEADLINE, wait_until
 
 BRIEF = timedelta(milliseconds=20)
@@ -89,6 +89,29 @@ def test_each_key_keeps_its_order_through_retries_and_others_go_on(service: Serv
         "b": list(range(15)),
         "c": list(range(12)),
         "d": list(range(9)),
+    }
+    assert handler.overlaps == 0
+
+
+@pytest.mark.parametrize("when_given_up", ["continue", "park"])
+def test_each_key_keeps_its_order_through_a_pause(service: Service, when_given_up: str) -> None:
+    handler = Handled(fails_each_third)
+    options = {"order_by": BY_CUSTOMER, "concurrency": 4, "retry": retrying(2, BRIEF)}
+    with service.subscriber(handler, when_given_up=when_given_up, **options) as subscriber:
+        publish_for(service, "abc" * 4)
+        wait_until(lambda: len(set(handler.bodies)) >= 4, "some are handled")
+        App(service.url).pause(service.queue)
+        wait_until(lambda: subscriber.paused is not None, "it knows of the pause")
+        publish_for(service, "ddd")
+        assert "d" not in numbers_of(handler.bodies)
+        App(service.url).resume(service.queue)
+        handler.wait_for(15)
+
+    assert numbers_of(handler.bodies) == {
+        "a": list(range(4)),
+        "b": list(range(4)),
+        "c": list(range(4)),
+        "d": list(range(3)),
     }
     assert handler.overlaps == 0
 

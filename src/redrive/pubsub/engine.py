@@ -503,6 +503,8 @@ class Engine:
         """How many unsettled messages the broker may send."""
         if self._narrow:
             return 1
+        if self._subscription.ordered:
+            return self._options.prefetch
         limits = (self._options.prefetch, self._breaker.room, self._pacer.room)
         return min(limit for limit in limits if limit is not None)
 
@@ -578,7 +580,11 @@ class Engine:
 
     def _take_more(self) -> None:
         """Take as many messages as there is room for, if that is more than now."""
-        if self._consumer is not None and self._consumer.prefetch < self._room:
+        if (
+            self._consumer is not None
+            and self._consumer.prefetch < self._room
+            and not self._subscription.ordered
+        ):
             self._consume(self._room)
 
     def _follow_control(self, connection: Wire) -> None:
@@ -889,8 +895,9 @@ class Engine:
         if self._stopping or self._is_shut:
             return
         if self._consumer is not None and self._consumer.is_paused:
-            self._narrow = self._options.prefetch > 1
-            self._consume(1)
+            # An ordered queue would lose its order by another consumer for more messages.
+            self._narrow = self._options.prefetch > 1 and self._may_pause
+            self._consume(1 if self._narrow else self._options.prefetch)
         self._admit_held()
 
     # --- on the connection's thread: order --------------------------------------------------------
