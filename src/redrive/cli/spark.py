@@ -17,6 +17,7 @@ from redrive.cli import (
     spark_demo,
     spark_options,
     spark_output,
+    spark_package,
 )
 from redrive.cli.edit_options import BodyOptions
 from redrive.cli.job_options import RecordedJobOptions
@@ -388,6 +389,9 @@ def verify(
     spark_output.end(printer, job.archive, identity)
 
 
+app.command("package", short_help="Pack what executors need that have a bare Python.")(
+    spark_package.package
+)
 app.command("demo", short_help="Watch all phases on a private RabbitMQ.")(spark_demo.demo)
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from redrive.amqp.frames import Received
-from redrive.failures.columns import BY_NAME, COLUMNS, SqlType, Value
+from redrive.failures.columns import BY_NAME, COLUMNS, Column, SqlType, Value
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.readable_values import checked_json
@@ -56,6 +56,17 @@ SCHEMA = pyarrow.schema(
 _READ = [column.read for column in _COLUMNS]
 _READ_WIRE = [column.read for column in WIRE]
 _READ_QUEUE = BY_NAME[QUEUE].read
+
+
+def batch_of(messages: Sequence[FailedMessage], columns: Sequence[Column]) -> pyarrow.RecordBatch:
+    """Return the values of some columns for messages, as an Arrow batch."""
+    return pyarrow.RecordBatch.from_arrays(
+        [
+            pyarrow.array([column.read(message) for message in messages], _TYPES[column.type])
+            for column in columns
+        ],
+        [column.name for column in columns],
+    )
 
 
 def table_of(source: FailedSource, messages: Iterable[Received]) -> pyarrow.Table:
