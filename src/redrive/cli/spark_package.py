@@ -18,7 +18,7 @@ from redrive.errors import ConfigurationError
 from redrive.spark_reprocess.prerequisites import check_libraries
 
 _FOLDER = "redrive"
-_LIBRARIES = ("pyarrow", "pandas", "duckdb")
+_LIBRARIES = ("pyarrow", "pandas", "duckdb", "jsonpatch", "httpx", "platformdirs")
 """What tasks use besides what redrive always needs. Spark itself is on the executors."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LEFT_OUT = re.compile(
