@@ -24,7 +24,7 @@ ALIKE = FAMILY | {
     *("--to", "--via", "--unchecked", "--literal"),
     *("--url", "--management-url"),
 }
-COMMANDS = ("requeue", "drain", "plan", "send", "restore", "discard", "verify", "demo")
+COMMANDS = ("requeue", "drain", "plan", "send", "restore", "discard", "verify", "package", "demo")
 
 
 def commands_on_spark() -> dict[str, Callable[..., object]]:
