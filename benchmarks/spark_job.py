@@ -25,10 +25,10 @@ from benchmarks import page
 from benchmarks.contenders import shovel
 from benchmarks.measure import Clock, Place
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.reprocess import Reprocess
 from redrive.spark_reprocess.sample import declare_queue, fill
 from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.session import session_for
+from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.testing import Broker, private_broker
 
 QUEUES = ("shop@orders", "billing@invoices", "crm@customers")
@@ -147,7 +147,7 @@ def _job(master: str, url: str, folder: str, where: str | None) -> int:
     spark = session_for(master, log=os.path.join(folder, "spark.log"))
     # The first task of a session pays for its workers' imports.
     spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()
-    job, choice = Reprocess(spark, Archive(os.path.join(folder, "archive")), url), Selection(where)
+    job, choice = SparkJob(spark, Archive(os.path.join(folder, "archive")), url), Selection(where)
     began = time.perf_counter()
     run = job.drain(QUEUES)
     drained = time.perf_counter()

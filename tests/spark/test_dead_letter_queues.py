@@ -27,9 +27,11 @@ from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.archive import Archive, messages_folder
 from redrive.spark_reprocess.archive_reader import messages
-from redrive.spark_reprocess.reprocess import Reprocess, StoppedEarly, requeue
+from redrive.spark_reprocess.guarded_send import StoppedEarly
+from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
+from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.topology.headers import Delivery
 from redrive.web import plan_page
 from redrive.web.console_settings import ConsoleSettings
@@ -138,7 +140,7 @@ def test_what_says_no_way_back_stays_in_the_archive_is_listed_and_can_be_restore
     wanted = dead.fail(COUNT)
     for number in range(3):
         dead.put(b'{"stray": %d}' % number, f"stray-{number}")
-    job = Reprocess(spark, archive, dead.url, QUICK)
+    job = SparkJob(spark, archive, dead.url, QUICK)
     identity = job.requeue([dead.place], Selection("message_id <> '7'"))
 
     assert identity is not None
@@ -176,7 +178,7 @@ def test_the_way_by_the_first_exchange_gives_others_a_copy(
     quorum.fail(5)
     quorum.put(b"{}", "stray")
     before = quorum.depth(BYSTANDER)
-    job = Reprocess(spark, archive, quorum.url, QUICK)
+    job = SparkJob(spark, archive, quorum.url, QUICK)
     planned = job.plan(job.drain([quorum.place]), Selection(via=True))
     assert planned.ways == {f"exchange {EXCHANGE} with {KEY}": 5}
     assert planned.queues == []
@@ -203,7 +205,7 @@ def test_what_frameworks_write_tells_the_way_and_is_taken_off_as_on_one_machine(
         for way in filter(None, expected.values()):
             if way.queue is not None:
                 channel.queue_declare(way.queue, durable=True)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([place])
     rows = {row["message_id"]: row for row in messages(spark, archive, run.id).collect()}
     assert {id_: row["way_back"] for id_, row in rows.items()} == {
@@ -232,7 +234,7 @@ def test_several_queues_of_both_kinds_go_in_one_run(
 ) -> None:
     failures = Failures(quorum.url).fill(30)
     wanted = quorum.fail(20)
-    job = Reprocess(spark, archive, quorum.url, QUICK)
+    job = SparkJob(spark, archive, quorum.url, QUICK)
     identity = job.requeue([QUEUE, quorum.place], Selection())
 
     assert identity is not None
@@ -250,7 +252,7 @@ def test_a_name_that_a_subscription_has_too_is_taken_literally_where_that_is_ask
     failures = Failures(rabbitmq_url).fill(10)
     with plain_channel(rabbitmq_url) as channel:
         channel.basic_publish("", QUEUE, b"{}")
-    job = Reprocess(spark, archive, rabbitmq_url, replace(QUICK, literal=True))
+    job = SparkJob(spark, archive, rabbitmq_url, replace(QUICK, literal=True))
     run = job.drain([QUEUE])
     assert (run.dead_letter_queues, failures.depths()) == ([QUEUE], (0, 10))
     job.restore(run)
@@ -274,7 +276,7 @@ def test_looking_takes_nothing_and_says_the_price(
     dead.fail(5)
     dead.put(b"{}", "stray")
     notes: list[str] = []
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK, on_note=notes.append)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK, on_note=notes.append)
     planned = job.plan_by_looking([dead.place], Selection())
 
     assert (planned.chosen, planned.unchecked) == (5, 1)
@@ -320,7 +322,7 @@ def test_the_command_line_the_api_the_console_and_spark_say_the_same_of_the_ways
         *("spark", "requeue", quorum.place, "--archive", archive.storage.uri, "--dry-run"),
         url=quorum.url,
     )
-    looked = Reprocess(spark, archive, quorum.url, QUICK).plan_by_looking(
+    looked = SparkJob(spark, archive, quorum.url, QUICK).plan_by_looking(
         [quorum.place], Selection()
     )
 
@@ -340,7 +342,7 @@ def test_looks_never_take_the_last_life(
     dead = DeadLetters(rabbitmq_url, limit=3)
     dead.declare()
     wanted = dead.fail(5)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
 
     def look_often() -> None:
         for _ in range(6):
@@ -377,7 +379,7 @@ def test_what_is_kept_of_earlier_looks_at_a_queue_is_dropped_when_it_is_drained(
     assert redrive("failed", "groups", quorum.place, url=quorum.url).code == 0
     index = Index(BrokerURL.parse(quorum.url))
     assert index.find(quorum.place) is not None
-    Reprocess(spark, archive, quorum.url, QUICK).drain([quorum.place])
+    SparkJob(spark, archive, quorum.url, QUICK).drain([quorum.place])
     assert index.find(quorum.place) is None
 
 
@@ -390,7 +392,7 @@ def test_a_snapshot_of_a_dead_letter_queue_is_sent_and_restored_to_where_it_came
     file = Snapshot(tmp_path / "dead.parquet")
     file.write(FailedQueue(quorum.url, quorum.place).browse())
     quorum.drain(quorum.place)
-    job = Reprocess(spark, archive, quorum.url, QUICK)
+    job = SparkJob(spark, archive, quorum.url, QUICK)
     identity = job.requeue([], Selection(), snapshot=file)
 
     assert identity is not None
@@ -405,7 +407,7 @@ def test_the_archive_is_read_without_spark_and_restored_to_the_same_queue(
     spark: "SparkSession", archive: Archive, quorum: DeadLetters
 ) -> None:
     wanted = quorum.fail(10)
-    Reprocess(spark, archive, quorum.url, QUICK).drain([quorum.place])
+    SparkJob(spark, archive, quorum.url, QUICK).drain([quorum.place])
     assert quorum.depth() == 0
     done = redrive("failed", "restore", archive.storage.uri, "--yes", url=quorum.url)
     assert done.code == 0, done.err
@@ -421,7 +423,7 @@ def test_a_canary_stops_on_what_comes_back(
     dead.declare()
     wanted = dead.fail(COUNT)
     guards = Guards(canary=5, watch=timedelta(seconds=120), unknown=Unknown.GO_ON)
-    job = Reprocess(spark, archive, rabbitmq_url, replace(QUICK, guards=guards))
+    job = SparkJob(spark, archive, rabbitmq_url, replace(QUICK, guards=guards))
     with (
         dead.consumer(lambda _: False),
         pytest.raises(StoppedEarly, match="failed again") as stopped,
@@ -443,7 +445,7 @@ def test_a_canary_that_nothing_came_back_of_lets_the_rest_follow_where_that_is_a
     notes: list[str] = []
     guards = Guards(canary=5, watch=timedelta(seconds=2), unknown=Unknown.GO_ON)
     options = replace(QUICK, guards=guards)
-    job = Reprocess(spark, archive, quorum.url, options, on_note=notes.append)
+    job = SparkJob(spark, archive, quorum.url, options, on_note=notes.append)
     with quorum.consumer(lambda _: True) as handled:
         identity = job.requeue([quorum.place], Selection())
         assert identity is not None
@@ -459,7 +461,7 @@ def test_a_canary_of_both_kinds_of_queues_is_refused(
 ) -> None:
     Failures(quorum.url).fill(5)
     quorum.fail(5)
-    job = Reprocess(spark, archive, quorum.url, replace(QUICK, guards=Guards(canary=2)))
+    job = SparkJob(spark, archive, quorum.url, replace(QUICK, guards=Guards(canary=2)))
     with pytest.raises(ConfigurationError, match="one canary can't be judged by both"):
         job.requeue([QUEUE, quorum.place], Selection())
     assert quorum.drain() == []
@@ -506,7 +508,7 @@ def test_bodies_are_changed_and_the_way_is_that_of_before(
         channel.basic_publish("", "errors", EASYNETQ.body, properties)
     patch = '[{"op": "replace", "path": "/Queue", "value": "elsewhere"}]'
     options = replace(QUICK, guards=Guards(1, timedelta(seconds=1), unknown=Unknown.GO_ON))
-    job = Reprocess(spark, archive, rabbitmq_url, options)
+    job = SparkJob(spark, archive, rabbitmq_url, options)
     identity = job.requeue(["errors"], Selection(patch=patch))
 
     assert identity is not None
@@ -521,7 +523,7 @@ def test_a_canary_of_changed_bodies_is_watched_as_long_as_its_retries_take(
     spark: "SparkSession", archive: Archive, quorum: DeadLetters
 ) -> None:
     quorum.fail(10)
-    job = Reprocess(spark, archive, quorum.url, replace(QUICK, guards=Guards(canary=2)))
+    job = SparkJob(spark, archive, quorum.url, replace(QUICK, guards=Guards(canary=2)))
     with quorum.consumer(lambda _: False), pytest.raises(StoppedEarly, match="failed again"):
         job.requeue([quorum.place], Selection(patch='{"mended": true}'))
 
@@ -531,14 +533,14 @@ def test_an_archive_of_before_is_read_and_sent(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(30)
-    run = Reprocess(spark, archive, rabbitmq_url, QUICK).drain([QUEUE])
+    run = SparkJob(spark, archive, rabbitmq_url, QUICK).drain([QUEUE])
     folder = Path(archive.storage.uri, messages_folder(QUEUE, run.id))
     for file in folder.glob("*.parquet"):
         table = pyarrow.parquet.read_table(file, partitioning=None)
         file.unlink()
         new = ["failed_in", "dead_letter_queue", "way_back", "dialect"]
         pyarrow.parquet.write_table(table.drop_columns(new), file)
-    identity = Reprocess(spark, archive, rabbitmq_url, QUICK).requeue(
+    identity = SparkJob(spark, archive, rabbitmq_url, QUICK).requeue(
         [QUEUE], Selection("error_type = 'TimeoutError'")
     )
     assert identity is not None

@@ -9,9 +9,10 @@ from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.archive_reader import messages
-from redrive.spark_reprocess.reprocess import Reprocess, requeue
+from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
+from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.topology.headers import Delivery, failure_id
 from spark.support import QUEUE, Failures
 
@@ -87,7 +88,7 @@ def test_what_another_run_has_sent_under_a_copied_id_is_sent_all_the_same(
     failures = set_aside(rabbitmq_url, message(b"attacker"), message(b"both"))
     assert requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK).requeued == 2
     set_aside(rabbitmq_url, message(b"genuine"), message(b"both"))
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     job.send(run, Selection())
     identity = job.verify(run)

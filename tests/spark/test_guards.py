@@ -22,9 +22,11 @@ from redrive.failures.failed_queue_facts import whereabouts_of
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.spark_reprocess.archive import Archive, Run
-from redrive.spark_reprocess.reprocess import Reprocess, StoppedEarly, requeue
+from redrive.spark_reprocess.guarded_send import StoppedEarly
+from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
+from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.testing import Broker
 from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
@@ -113,8 +115,8 @@ def drained(
     url: str,
     options: JobOptions = CAREFUL,
     **calls: object,
-) -> tuple[Reprocess, Run]:
-    job = Reprocess(spark, archive, url, options, **calls)  # type: ignore[arg-type]
+) -> tuple[SparkJob, Run]:
+    job = SparkJob(spark, archive, url, options, **calls)  # type: ignore[arg-type]
     return job, job.drain([QUEUE])
 
 
@@ -169,9 +171,9 @@ def test_a_canary_in_another_exchange_family_stops_the_job_alike(
         job.send(run, Selection())
     assert job.verify(run).requeued == CANARY
     # The run has its family, so that nobody need name it again.
-    assert Reprocess(spark, archive, rabbitmq_url).archive.run(run.id).family.main == "shop"
+    assert SparkJob(spark, archive, rabbitmq_url).archive.run(run.id).family.main == "shop"
     with pytest.raises(ConfigurationError, match="was begun with --exchange shop"):
-        Reprocess(spark, archive, rabbitmq_url, CAREFUL_ELSEWHERE).begun([QUEUE])
+        SparkJob(spark, archive, rabbitmq_url, CAREFUL_ELSEWHERE).begun([QUEUE])
 
 
 def test_all_of_a_canary_succeeded_lets_the_rest_follow(

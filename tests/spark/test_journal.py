@@ -17,9 +17,11 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.spark_reprocess import send
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.reprocess import Reprocess, StoppedEarly, requeue
+from redrive.spark_reprocess.guarded_send import StoppedEarly
+from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
+from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.topology.model import Queue
 from spark.support import QUEUE, Failures
 
@@ -91,7 +93,7 @@ def test_what_is_restored_and_discarded_is_written_down(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, journal: Journal
 ) -> None:
     Failures(rabbitmq_url).fill(COUNT)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK, journal=journal)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK, journal=journal)
     run = job.drain([QUEUE])
     gone = job.discard(run, Selection("error_type = 'TimeoutError'"))
     job.restore(run)
@@ -112,13 +114,13 @@ def test_a_job_that_its_canary_stopped_is_written_down_as_stopped_and_goes_on_as
     dead.fail(COUNT)
     careful = JobOptions(Guards(canary=5), QUICK.sending)
     with dead.consumer(lambda _: False), pytest.raises(StoppedEarly):
-        Reprocess(spark, archive, rabbitmq_url, careful, journal=journal).requeue([dead.place])
+        SparkJob(spark, archive, rabbitmq_url, careful, journal=journal).requeue([dead.place])
     stopped = journal.jobs()[0]
     assert (stopped.kind, stopped.state, stopped.sent) == ("spark requeue", State.STOPPED, 5)
     assert "failed again" in stopped.problem
     assert (stopped.planned, stopped.order["guards"]) == (COUNT, careful.guards.as_json())
 
-    Reprocess(spark, archive, rabbitmq_url, QUICK, journal=journal).requeue([dead.place])
+    SparkJob(spark, archive, rabbitmq_url, QUICK, journal=journal).requeue([dead.place])
     done = journal.jobs()[0]
     assert (done.id, done.state, done.sent) == (stopped.id, State.DONE, COUNT)
 
@@ -132,7 +134,7 @@ def test_a_job_that_could_not_go_on_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Failures(rabbitmq_url).fill(5)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK, journal=journal)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK, journal=journal)
     run = job.drain([QUEUE])
 
     def away(*_: object, **__: object) -> str:
@@ -162,8 +164,8 @@ def test_of_two_who_go_on_with_one_run_the_second_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failures = Failures(rabbitmq_url).fill(5)
-    mine = Reprocess(spark, archive, rabbitmq_url, QUICK, journal=journal)
-    theirs = Reprocess(spark, archive, rabbitmq_url, QUICK, journal=elsewhere)
+    mine = SparkJob(spark, archive, rabbitmq_url, QUICK, journal=journal)
+    theirs = SparkJob(spark, archive, rabbitmq_url, QUICK, journal=elsewhere)
     run = mine.drain([QUEUE])
     really_send = send.send
     told: list[str] = []

@@ -21,10 +21,12 @@ from redrive.spark_reprocess.archive import Archive, messages_folder
 from redrive.spark_reprocess.archive_reader import messages, stored
 from redrive.spark_reprocess.archived_messages import ArchivedMessages
 from redrive.spark_reprocess.drain import rows_drained
+from redrive.spark_reprocess.guarded_send import StoppedEarly
 from redrive.spark_reprocess.ledger import Event
-from redrive.spark_reprocess.reprocess import Reprocess, StoppedEarly, requeue
+from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
+from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.topology import headers
 from redrive.topology.model import Queue
 from spark.support import QUEUE, Failures, numbers
@@ -58,11 +60,21 @@ def test_what_was_drained_goes_back_with_a_fresh_budget(
         assert not {headers.X_DEATH, headers.FAILURE_ID, headers.RETRIES} & one.headers.keys()
 
 
+def test_a_whole_run_is_eight_jobs_of_spark(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
+    Failures(rabbitmq_url).fill(20)
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
+    before = set(jobs(None))
+    assert requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK).requeued == 20
+    assert len(set(jobs(None)) - before) <= 8
+
+
 def test_what_is_not_chosen_is_restored_byte_for_byte(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(COUNT)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE], file_rows=40)
     before = {
         (row["body_bytes"], bytes(row["properties"]))
@@ -100,7 +112,7 @@ def test_a_second_run_sends_nothing_again(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(50)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     job.send(run, Selection())
     job.send(run, Selection())
@@ -114,7 +126,7 @@ def test_a_run_whose_sending_has_begun_keeps_its_choice(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(20)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     job.choose(run, Selection("error_type is null"))
     with pytest.raises(ConfigurationError, match="was begun with where='error_type is null'"):
@@ -132,7 +144,7 @@ def test_the_page_shows_the_whole_run_also_where_it_was_taken_up_again(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(50)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     job.choose(run, Selection())
     job.send(run, Selection())
@@ -161,7 +173,7 @@ def test_a_poisoned_message_is_kept_and_told_of_while_the_others_are_sent(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     good, lost = Failures(rabbitmq_url).fill(100), Failures(rabbitmq_url, "billing@gone").fill(5)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE, "billing@gone"])
     with declaring(Connector(rabbitmq_url, "test")) as declarer:
         declarer.delete(Queue("billing@gone"))
@@ -180,7 +192,7 @@ def test_a_job_stops_where_too_few_messages_are_confirmed(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(1000)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     with declaring(Connector(rabbitmq_url, "test")) as declarer:
         declarer.delete(Queue(QUEUE))
@@ -196,7 +208,7 @@ def test_a_job_stops_where_a_queue_goes_away_in_its_middle(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(3000)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
 
     def goes_away(phase: str, done: int, total: int) -> None:
@@ -205,7 +217,7 @@ def test_a_job_stops_where_a_queue_goes_away_in_its_middle(
                 declarer.delete(Queue(QUEUE))
 
     with pytest.raises(StoppedEarly, match="of the last"):
-        Reprocess(
+        SparkJob(
             spark,
             archive,
             rabbitmq_url,
@@ -223,7 +235,7 @@ def test_a_canary_that_can_not_be_sent_stops_the_job(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(200)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     with declaring(Connector(rabbitmq_url, "test")) as declarer:
         declarer.delete(Queue(QUEUE))
@@ -231,7 +243,7 @@ def test_a_canary_that_can_not_be_sent_stops_the_job(
         StoppedEarly,
         match=r"20 of the canary's 20 messages could not be sent; .*no queue is bound",
     ):
-        Reprocess(spark, archive, rabbitmq_url, replace(QUICK, guards=Guards(canary=20))).send(
+        SparkJob(spark, archive, rabbitmq_url, replace(QUICK, guards=Guards(canary=20))).send(
             run, Selection()
         )
     assert job.verify(run).refused == 20
@@ -242,7 +254,7 @@ def test_a_file_that_is_gone_from_the_archive_makes_the_identity_wrong(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(100)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE], file_rows=20)
     next(Path(archive.storage.uri, messages_folder(QUEUE, run.id)).glob("*.parquet")).unlink()
     identity = job.verify(run)
@@ -256,7 +268,7 @@ def test_messages_do_not_go_to_another_broker_unasked(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(20)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = replace(job.drain([QUEUE]), address="amqp://guest@before:5672/%2F")
     for send in (job.restore, lambda run: job.send(run, Selection())):
         with pytest.raises(
@@ -265,7 +277,7 @@ def test_messages_do_not_go_to_another_broker_unasked(
         ):
             send(run)
     assert failures.depths() == (0, 0)
-    Reprocess(spark, archive, rabbitmq_url, JobOptions(another_broker=True)).send(run, Selection())
+    SparkJob(spark, archive, rabbitmq_url, JobOptions(another_broker=True)).send(run, Selection())
     assert failures.depths() == (20, 0)
 
 
@@ -304,7 +316,7 @@ def test_discarded_messages_are_neither_sent_nor_restored(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(COUNT)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     discarded = job.discard(run, Selection("error_type is null"))
     job.send(run, Selection())
@@ -319,11 +331,11 @@ def test_a_rate_is_never_exceeded(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(200)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     seen: list[int] = []
     begun = time.monotonic()
-    Reprocess(
+    SparkJob(
         spark,
         archive,
         rabbitmq_url,
@@ -339,7 +351,7 @@ def test_the_plan_has_the_causes_and_what_would_be_sent(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(COUNT)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     plan = job.plan(run, Selection("error_type = 'KeyError'"))
     assert plan.count == COUNT
@@ -361,7 +373,7 @@ def test_the_plan_has_the_causes_and_what_would_be_sent(
 
 def test_looking_takes_nothing(spark: "SparkSession", archive: Archive, rabbitmq_url: str) -> None:
     failures = Failures(rabbitmq_url).fill(100)
-    plan = Reprocess(spark, archive, rabbitmq_url, QUICK).plan_by_looking([QUEUE], Selection())
+    plan = SparkJob(spark, archive, rabbitmq_url, QUICK).plan_by_looking([QUEUE], Selection())
     assert plan.count == plan.chosen == 100
     assert archive.runs() == []
     assert numbers(failures.in_failed()) == list(range(100))
@@ -379,7 +391,7 @@ def test_what_arrives_meanwhile_is_left(
             late.append(1)
             failures.fill(30, seed=1)
 
-    run = Reprocess(spark, archive, rabbitmq_url, QUICK, on_progress=arrives).drain([QUEUE])
+    run = SparkJob(spark, archive, rabbitmq_url, QUICK, on_progress=arrives).drain([QUEUE])
     assert stored(spark, archive, run).count() == 100
     assert failures.depths() == (0, 30)
 
@@ -408,11 +420,11 @@ def test_a_broker_that_is_not_there_is_told_of_in_two_lines(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(5)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     nowhere = "amqp://guest:secret-word@127.0.0.1:1/"
     with pytest.raises(BrokerUnavailable) as raised:
-        Reprocess(
+        SparkJob(
             spark,
             archive,
             nowhere,
@@ -429,7 +441,7 @@ def test_the_archive_answers_what_is_asked_after_an_incident(
     from pyspark.sql import functions as F
 
     Failures(rabbitmq_url).fill(60)
-    Reprocess(spark, archive, rabbitmq_url, QUICK).drain([QUEUE])
+    SparkJob(spark, archive, rabbitmq_url, QUICK).drain([QUEUE])
     failed = messages(spark, archive)
     by_cause = (
         failed.groupBy("group_id", "error_type")
@@ -447,7 +459,7 @@ def test_states_tell_what_became_of_each_id(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(20)
-    job = Reprocess(spark, archive, rabbitmq_url, QUICK)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
     run = job.drain([QUEUE])
     job.send(run, Selection("retries = 3 and error_type is not null"))
     states = {

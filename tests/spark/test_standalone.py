@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import pyspark
 import pytest
 
+from cli_support import redrive
 from redrive.spark_reprocess.archive import Archive
 from redrive.testing import Broker
 from redrive.testing.ports import free_ports
@@ -31,6 +33,11 @@ from waiting import wait_until
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 START_SECONDS = 90.0
+NEARBY = (
+    "spark.executor.memory=512m",
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+)
 
 
 @contextlib.contextmanager
@@ -136,12 +143,7 @@ def test_executors_that_are_killed_on_a_cluster_with_speculation_lose_nothing(
     cluster: Cluster, archive: Archive, rabbitmq_url: str, rabbitmq_broker: Broker
 ) -> None:
     failures = Failures(rabbitmq_url).fill(COUNT)
-    settings = (
-        "spark.speculation=true",
-        "spark.executor.memory=512m",
-        "spark.driver.host=127.0.0.1",
-        "spark.driver.bindAddress=127.0.0.1",
-    )
+    settings = ("spark.speculation=true", *NEARBY)
     with job(cluster.master, rabbitmq_url, archive, *settings, rate=100) as process:
         until(process, lambda: drained(archive) > 0, "the draining is under way")
         os.kill(cluster.executors()[0], signal.SIGKILL)
@@ -151,3 +153,29 @@ def test_executors_that_are_killed_on_a_cluster_with_speculation_lose_nothing(
         identity = identity_of(process)
     assert_each_is_there(failures, identity)
     assert failures.depths()[1] == 0
+
+
+@pytest.mark.nightly("starts a cluster of Spark")
+def test_executors_with_a_bare_python_need_only_what_is_packed(
+    cluster: Cluster,
+    archive: Archive,
+    rabbitmq_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures = Failures(rabbitmq_url).fill(COUNT)
+    venv.create(tmp_path / "bare")
+    bare = tmp_path / "bare" / "bin" / "python"
+    without = subprocess.run([str(bare), "-c", "import pika"], capture_output=True, check=False)
+    assert b"No module named 'pika'" in without.stderr
+    packed = tmp_path / "redrive-executors.zip"
+    done = redrive("spark", "package", "-o", str(packed), "--output", "json")
+    assert done.code == 0, done.err
+    settings = [f"{name}={value}" for name, value in done.json()["settings"].items()]
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
+    where = "error_type = 'TimeoutError'"
+    with job(cluster.master, rabbitmq_url, archive, *settings, *NEARBY, where=where) as process:
+        identity = identity_of(process)
+    assert identity["holds"]
+    assert failures.depths() == (identity["requeued"], identity["restored"])
+    assert sum(failures.depths()) == COUNT

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.reprocess import Reprocess
 from redrive.spark_reprocess.selection import Selection
+from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.spark_reprocess.transform import Transform, transform_named, transformed
 from spark.support import QUEUE, Failures
 
@@ -97,7 +97,7 @@ def test_a_changed_body_is_what_is_sent(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(20)
-    job = Reprocess(spark, archive, rabbitmq_url)
+    job = SparkJob(spark, archive, rabbitmq_url)
     run = job.drain([QUEUE])
     job.send(run, Selection(transform="shop_mends:mends"))
     assert job.verify(run).requeued == 20
@@ -110,7 +110,7 @@ def test_a_patch_and_a_function_of_one_message_change_bodies_as_on_one_machine(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(20)
-    job = Reprocess(spark, archive, rabbitmq_url)
+    job = SparkJob(spark, archive, rabbitmq_url)
     run = job.drain([QUEUE])
     with pytest.raises(RedriveError, match=r"shop_mends:stumbles failed with the message"):
         job.plan(run, Selection(transform="shop_mends:stumbles"))
@@ -129,7 +129,7 @@ def test_a_run_that_was_begun_with_a_patch_is_continued_with_the_same_alone(
     spark: "SparkSession", archive: Archive
 ) -> None:
     run = archive.begin("amqp://test", {QUEUE: 3})
-    job, choice = Reprocess(spark, archive, "amqp://test"), Selection(patch='{"a": 1}')
+    job, choice = SparkJob(spark, archive, "amqp://test"), Selection(patch='{"a": 1}')
     job.choose(run, choice)
     assert job.chosen(run, Selection(patch='{"a": 1}')) == choice
     with pytest.raises(ConfigurationError, match="was begun with"):
@@ -141,7 +141,7 @@ def test_a_plan_keeps_nothing_of_a_transform_that_is_mended_afterwards(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = Failures(rabbitmq_url).fill(20)
-    job = Reprocess(spark, archive, rabbitmq_url)
+    job = SparkJob(spark, archive, rabbitmq_url)
     run = job.drain([QUEUE])
     job.plan(run, Selection(transform="shop_mends:mends"))
     Path("shop_mends.py").write_text(
@@ -158,7 +158,7 @@ def test_each_choice_is_transformed_for_itself(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     failures = Failures(rabbitmq_url).fill(20)
-    job = Reprocess(spark, archive, rabbitmq_url)
+    job = SparkJob(spark, archive, rabbitmq_url)
     run = job.drain([QUEUE])
     job.send(run, Selection("error_type is null", "shop_mends:mends"))
     job.send(run, Selection("error_type is not null", "shop_mends:mends"))
@@ -171,7 +171,7 @@ def test_a_transform_that_raises_in_a_task_is_told_of_in_the_plan(
 ) -> None:
     Failures(rabbitmq_url).fill(5)
     Path("shop_mends.py").write_text(MODULE.replace("bytes(body).upper()", "bytes(body)[10**6]"))
-    job = Reprocess(spark, archive, rabbitmq_url)
+    job = SparkJob(spark, archive, rabbitmq_url)
     run = job.drain([QUEUE])
     with pytest.raises(RedriveError, match="IndexError"):
         job.plan(run, Selection(transform="shop_mends:mends"))

@@ -17,6 +17,7 @@ from redrive.cli import (
     spark_demo,
     spark_options,
     spark_output,
+    spark_package,
 )
 from redrive.cli.edit_options import BodyOptions
 from redrive.cli.job_options import RecordedJobOptions
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from redrive.spark_reprocess.archive import Archive, Run
-    from redrive.spark_reprocess.reprocess import Reprocess
     from redrive.spark_reprocess.run_plan import RunPlan
     from redrive.spark_reprocess.selection import Selection
+    from redrive.spark_reprocess.spark_job import SparkJob
 
 _MOST_PLACES = 10
 
@@ -388,6 +389,9 @@ def verify(
     spark_output.end(printer, job.archive, identity)
 
 
+app.command("package", short_help="Pack what executors need that have a bare Python.")(
+    spark_package.package
+)
 app.command("demo", short_help="Watch all phases on a private RabbitMQ.")(spark_demo.demo)
 
 
@@ -452,10 +456,10 @@ def _job(
     given: JobOptions | None = None,
     journal: LocalJournal | None = None,
     reason: str = "",
-) -> "Iterator[Reprocess]":
+) -> "Iterator[SparkJob]":
     """Yield the job, in a new session unless one is active. A broker URL that can't be parsed is an
     error before Spark starts."""
-    from redrive.spark_reprocess.reprocess import Reprocess
+    from redrive.spark_reprocess.spark_job import SparkJob
 
     BrokerURL.parse(url)
     # Imported here: rich's bars would slow down the help of every command.
@@ -463,7 +467,7 @@ def _job(
 
     tasks = None if given is None else given.tasks
     with _session(master, tasks) as spark, Bar() as bar:
-        yield Reprocess(
+        yield SparkJob(
             spark,
             archive,
             url,
@@ -498,7 +502,7 @@ def _session(master: str | None, partitions: int | None) -> "Iterator[SparkSessi
             os.unlink(log)
 
 
-def _tell_taken(printer: Printer, job: "Reprocess", names: list[str]) -> list[str]:
+def _tell_taken(printer: Printer, job: "SparkJob", names: list[str]) -> list[str]:
     """Print which of the named queues are dead-letter queues that redrive did not make; return the
     main queues of the others."""
     run = job.unfinished(names)
@@ -533,7 +537,7 @@ def _queues(queues: list[str] | None, snapshot: Snapshot | None) -> list[str]:
 
 def _look(
     printer: Printer,
-    job: "Reprocess",
+    job: "SparkJob",
     queues: list[str],
     choice: "Selection",
     management_url: str | None,
@@ -552,7 +556,7 @@ def _look(
 
 
 def _ask(
-    printer: Printer, job: "Reprocess", planned: "RunPlan", *, guarded: bool, yes: bool
+    printer: Printer, job: "SparkJob", planned: "RunPlan", *, guarded: bool, yes: bool
 ) -> bool:
     """Print who consumes the queues that messages go to; return whether to requeue them."""
     places = job.whereabouts(planned.queues[:_MOST_PLACES])
@@ -563,7 +567,7 @@ def _ask(
 @contextmanager
 def _stops(printer: Printer) -> "Iterator[None]":
     """Exit with 1 if the job stops itself, and print why."""
-    from redrive.spark_reprocess.reprocess import StoppedEarly
+    from redrive.spark_reprocess.guarded_send import StoppedEarly
 
     try:
         yield

@@ -35,10 +35,10 @@ def demo(
     from redrive.spark_reprocess.archive import Archive
     from redrive.spark_reprocess.drain import depths_of, sources_of
     from redrive.spark_reprocess.report_page import size_in_words
-    from redrive.spark_reprocess.reprocess import Reprocess
     from redrive.spark_reprocess.sample import declare_queue, fill
     from redrive.spark_reprocess.selection import Selection
     from redrive.spark_reprocess.session import session_for
+    from redrive.spark_reprocess.spark_job import SparkJob
     from redrive.testing import private_broker
 
     printer = Printer(OutputFormat.TABLE)
@@ -56,7 +56,7 @@ def demo(
         spark = session_for(None, name="redrive demo", log=os.path.join(place, "spark.log"))
         try:
             archive = Archive(os.path.join(place, "archive"))
-            job = Reprocess(spark, archive, url, on_progress=bar.on_progress)
+            job = SparkJob(spark, archive, url, on_progress=bar.on_progress)
             run = job.drain(QUEUES)
             printer.say(
                 f"\ndrain: {count_of(count * len(QUEUES), 'message')} in "

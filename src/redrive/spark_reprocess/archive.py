@@ -8,6 +8,7 @@
     runs/<run>/choice.json                  which messages were chosen to be sent
     runs/<run>/stopped/<job>                why a job stopped
     runs/<run>/ended.json                   written once no message is left to deal with
+    decisions/<digest>/…                    what a DataFrame says is done with which messages
     transformed/run=<run>/choice=<choice>/… messages after their transform
     ledger/run=<run>/job=<job>/…            the outcome of each message, see ledger.py
     reports/<run>.json, reports/<run>.html
@@ -196,11 +197,15 @@ class Archive:
         self.add(run)
         return run
 
-    def add(self, run: Run) -> None:
-        """Add a run to the archive."""
+    def mark(self) -> None:
+        """Mark the folder as an archive, if it is new."""
         if not self._is_marked:
             self._write_json(MARK, {"format": FORMAT})
             self._is_marked = True
+
+    def add(self, run: Run) -> None:
+        """Add a run to the archive."""
+        self.mark()
         # Optional fields are written only if set, so that an older redrive can read the rest.
         values = {
             name: value

@@ -1,5 +1,6 @@
 """Read the archive as DataFrames."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from redrive.failures.columns import COLUMNS, SqlType
@@ -32,15 +33,17 @@ _NAMES = {
 }
 
 
+def columns_ddl(without: Collection[str] = ()) -> str:
+    """Return the columns of the filter language as a Spark schema, but for some."""
+    return ", ".join(
+        f"`{column.name}` {_NAMES[column.type]}" for column in COLUMNS if column.name not in without
+    )
+
+
 def stored_schema() -> "StructType":
     """Return the columns of the files plus those in their folders' names, as a Spark schema."""
     from pyspark.sql.types import StructType
 
-    stored = [
-        f"`{column.name}` {_NAMES[column.type]}"
-        for column in COLUMNS
-        if column.name not in COMPUTED
-    ]
     wire = [
         f"{BODY_KIND} string",
         f"{EXCHANGE} binary",
@@ -50,7 +53,9 @@ def stored_schema() -> "StructType":
         f"{FAILED_IN} string",
         f"{PLAIN_BODY} binary",
     ]
-    schema = StructType.fromDDL(", ".join([*stored, *wire, "queue string", f"{RUN} string"]))
+    schema = StructType.fromDDL(
+        ", ".join([columns_ddl(COMPUTED), *wire, "queue string", f"{RUN} string"])
+    )
     assert isinstance(schema, StructType)
     return schema
 

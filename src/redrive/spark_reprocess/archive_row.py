@@ -9,14 +9,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow
+import pyarrow.compute as pc
 import pyarrow.parquet
 
 from redrive.amqp.frames import Received
-from redrive.failures.columns import BY_NAME, COLUMNS, SqlType, Value
+from redrive.failures.columns import BY_NAME, COLUMNS, Column, SqlType, Value
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.readable_values import checked_json
-from redrive.failures.stored_message import QUEUE, WIRE
+from redrive.failures.stored_message import BODY, QUEUE, WIRE
 from redrive.pubsub.body import Unreadable, utf8_of
 
 REDELIVERED, BODY_KIND = "redelivered", "body_kind"
@@ -57,31 +58,61 @@ _READ_WIRE = [column.read for column in WIRE]
 _READ_QUEUE = BY_NAME[QUEUE].read
 
 
-def parquet_of(source: FailedSource, messages: Iterable[Received]) -> bytes:
-    """Return a Parquet file of messages received from a failed queue, in their order."""
-    return _parquet_of(
+def batch_of(messages: Sequence[FailedMessage], columns: Sequence[Column]) -> pyarrow.RecordBatch:
+    """Return the values of some columns for messages, as an Arrow batch."""
+    return pyarrow.RecordBatch.from_arrays(
+        [
+            pyarrow.array([column.read(message) for message in messages], _TYPES[column.type])
+            for column in columns
+        ],
+        [column.name for column in columns],
+    )
+
+
+def table_of(source: FailedSource, messages: Iterable[Received]) -> pyarrow.Table:
+    """Return the rows of messages received from a failed queue, in their order."""
+    return _table_of(
         _values_of(source.message_of(received), redelivered=received.redelivered)
         for received in messages
     )
 
 
-def parquet_of_copies(messages: Iterable[FailedMessage]) -> bytes:
-    """Return a Parquet file of messages of one queue that another reader received, in their
-    order."""
-    return _parquet_of(_values_of(message, redelivered=False) for message in messages)
+def table_of_copies(messages: Iterable[FailedMessage]) -> pyarrow.Table:
+    """Return the rows of messages of one queue that another reader received, in their order."""
+    return _table_of(_values_of(message, redelivered=False) for message in messages)
 
 
-def _parquet_of(messages: Iterable[Sequence[Any]]) -> bytes:
-    rows = list(messages)
-    columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
-    table = pyarrow.Table.from_arrays(
+def _table_of(messages: Iterable[Sequence[Any]]) -> pyarrow.Table:
+    columns = list(zip(*messages, strict=True)) or [()] * len(SCHEMA)
+    return pyarrow.Table.from_arrays(
         [pyarrow.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
         schema=SCHEMA,
     )
+
+
+def parquet_of(rows: pyarrow.Table) -> bytes:
+    """Return rows as a Parquet file."""
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(table, sink, compression="zstd")
+    pyarrow.parquet.write_table(rows, sink, compression="zstd")
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def with_computed(rows: pyarrow.Table, folder: str) -> pyarrow.Table:
+    """Return rows of a folder's file with the columns that are not stored: the same as
+    `archive_reader.with_columns` makes of them."""
+    kind = rows[BODY_KIND]
+    text = pc.coalesce(rows[PLAIN_BODY], rows[BODY])
+
+    def where(kinds: Sequence[str]) -> pyarrow.ChunkedArray:
+        chosen = pc.is_in(kind, pyarrow.array(kinds))
+        return pc.if_else(chosen, text, None).cast(pyarrow.string())
+
+    return (
+        rows.append_column(QUEUE, pc.coalesce(rows[FAILED_IN], folder))
+        .append_column("body", where([JSON_BODY]))
+        .append_column("body_text", where([JSON_BODY, TEXT_BODY]))
+    )
 
 
 def _values_of(message: FailedMessage, *, redelivered: bool) -> Sequence[Value]:

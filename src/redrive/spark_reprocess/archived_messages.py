@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+import pyarrow
+import pyarrow.compute as pc
+
 from redrive.failures.archive_folder import FINGERPRINT, NUMBER
 from redrive.failures.stored_message import BODY, PROPERTIES, ROUTING_KEY, text_of
 from redrive.spark_reprocess.archive import Archive, Run
@@ -58,6 +61,10 @@ class ArchivedMessages:
         kept = joined.where(F.coalesce(F.col("keep"), F.lit(True)))
         return kept.withColumn(ID, F.coalesce(F.col("numbered"), own_name)).drop("keep", "numbered")
 
+    def has_repeated(self) -> bool:
+        """Tell whether several rows have the same failure id."""
+        return bool(self._places_of_repeated())
+
     def copies(self) -> int:
         """Count the rows that are copies of another row's message."""
         return sum(not place["keep"] for place in self._places_of_repeated())
@@ -86,35 +93,18 @@ class ArchivedMessages:
     def states(self) -> "DataFrame":
         """Return the final state of each id in the ledger, and whether it may have been sent
         twice."""
+        return _states_of(self._run.id, self.ledger())
+
+    def reconciled(self) -> "DataFrame":
+        """Return `states` of the ids in the ledger and of those in the archive, and whether each is
+        in the archive. Lines of both are put together by id once: a join would move them twice."""
         from pyspark.sql import functions as F
 
-        def has(event: Event) -> "Column":
-            return F.max(F.col("event") == event)
-
-        intended = F.sum((F.col("event").isin(Event.SENDING, Event.RESTORING)).cast("int"))
-        state = (
-            F.when(has(Event.SENT), Event.SENT)
-            .when(has(Event.RESTORED), Event.RESTORED)
-            .when(has(Event.DISCARDED), Event.DISCARDED)
-            .when(has(Event.REFUSED), Event.REFUSED)
-            .otherwise(KEPT)
-        )
-        # More intentions than outcomes: an attempt ended after it announced the message and before
-        # the confirm.
-        settled = F.sum(
-            (~F.col("event").isin(Event.SENDING, Event.RESTORING, Event.DISCARDED)).cast("int")
-        )
-        # Sent by two concurrent jobs that did not know about each other.
-        twice = F.sum((F.col("event") == Event.SENT).cast("int")) > 1
-        return (
-            self.ledger()
-            .groupBy(ID)
-            .agg(
-                state.alias(STATE),
-                (F.max("again") | (intended > settled) | twice).alias("unsure"),
-                F.max(F.when(F.col("event") == Event.REFUSED, F.col("detail"))).alias("detail"),
-                F.max(F.col(RUN) == self._run.id).alias("mine"),
-            )
+        lines = self.messages().select(ID, F.lit(True).alias("here"))
+        return _states_of(
+            self._run.id,
+            lines.unionByName(self.ledger(), allowMissingColumns=True),
+            F.coalesce(F.max("here"), F.lit(False)).alias("here"),
         )
 
     def with_states(self) -> "DataFrame":
@@ -153,6 +143,8 @@ class ArchivedMessages:
         if self._elsewhere is not None:
             return self._elsewhere
         self._elsewhere = []
+        if len(self._archive.runs()) < 2:
+            return self._elsewhere
         everywhere = (
             stored(self._spark, self._archive)
             .select("failure_id", RUN)
@@ -263,11 +255,45 @@ class ArchivedMessages:
         return self._repeated
 
 
+def _states_of(run: str, lines: "DataFrame", *others: "Column") -> "DataFrame":
+    """Return what lines of the ledger say of each id."""
+    from pyspark.sql import functions as F
+
+    def has(event: Event) -> "Column":
+        return F.max(F.col("event") == event)
+
+    intended = F.count_if(F.col("event").isin(Event.SENDING, Event.RESTORING))
+    state = (
+        F.when(has(Event.SENT), Event.SENT)
+        .when(has(Event.RESTORED), Event.RESTORED)
+        .when(has(Event.DISCARDED), Event.DISCARDED)
+        .when(has(Event.REFUSED), Event.REFUSED)
+        .otherwise(KEPT)
+    )
+    # More intentions than outcomes: an attempt ended after it announced the message and before the
+    # confirm.
+    settled = F.count_if(~F.col("event").isin(Event.SENDING, Event.RESTORING, Event.DISCARDED))
+    # Sent by two concurrent jobs that did not know about each other.
+    twice = F.count_if(F.col("event") == Event.SENT) > 1
+    return lines.groupBy(ID).agg(
+        state.alias(STATE),
+        (F.coalesce(F.max("again"), F.lit(False)) | (intended > settled) | twice).alias("unsure"),
+        F.max(F.when(F.col("event") == Event.REFUSED, F.col("detail"))).alias("detail"),
+        F.coalesce(F.max(F.col(RUN) == run), F.lit(False)).alias("mine"),
+        *others,
+    )
+
+
 def _name_of_failure() -> "Column":
     """Return the failure id as the id of the first message that has it."""
     from pyspark.sql import functions as F
 
     return F.replace(F.col("failure_id"), F.lit(NUMBER), F.lit(NUMBER * 2))
+
+
+def id_of(failure_ids: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
+    """Return failure ids as the ids of the first messages that have them."""
+    return pc.replace_substring(failure_ids, NUMBER, NUMBER * 2)
 
 
 def _digest_column() -> "Column":

@@ -14,7 +14,7 @@ from redrive.spark_reprocess.archive import (
     new_run,
     settled_mark,
 )
-from redrive.spark_reprocess.archive_row import parquet_of_copies
+from redrive.spark_reprocess.archive_row import parquet_of, table_of_copies
 from redrive.spark_reprocess.drain import FILE_ROWS
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody
 from redrive.topology.names import ExchangeFamily
@@ -60,7 +60,7 @@ def copy_snapshot(
             return
         name = file_name(_SESSION, files, len(messages))
         archive.storage.write(
-            f"{messages_folder(queue, run.id)}/{name}", parquet_of_copies(messages)
+            f"{messages_folder(queue, run.id)}/{name}", parquet_of(table_of_copies(messages))
         )
         files, rows = files + 1, rows + len(messages)
         on_progress("copying", rows, depths.total())

@@ -10,6 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow
+
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_source import (
     FailedSource,
@@ -33,15 +35,19 @@ from redrive.spark_reprocess.archive import (
     session_of,
 )
 from redrive.spark_reprocess.archive_reader import distinct_ids
+from redrive.spark_reprocess.archive_row import with_computed
+from redrive.spark_reprocess.archived_messages import KEPT, STATE, id_of
 from redrive.spark_reprocess.drain_task import DrainTask, TaskShare
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
+from redrive.spark_reprocess.row_message import ID
+from redrive.spark_reprocess.selection import RowJudge, Selection
 from redrive.spark_reprocess.session import check_reads
 from redrive.spark_reprocess.settings import TIMEOUT
 from redrive.spark_reprocess.spark_errors import explained
+from redrive.spark_reprocess.tally import TALLY, TALLY_DDL, Tally, added
 from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import SparkSession
 
 FILE_ROWS = 2000
@@ -145,14 +151,15 @@ def drain(
     url: str,
     run: Run,
     *,
-    tasks: int | None = None,
+    tasks: int,
     file_rows: int = FILE_ROWS,
     timeout: float = TIMEOUT,
     management_url: str | None = None,
+    choice: Selection | None = None,
     on_progress: OnProgress = tell_nobody,
-) -> int:
-    """Drain failed queues into the archive, or continue an interrupted run; return the number of
-    rows.
+) -> pyarrow.Table:
+    """Drain failed queues into the archive, or continue an interrupted run; return the counts of
+    the rows that were drained now, if there is a choice to count them by.
 
     A message is acked only once the file that holds it is complete and visible. Messages that
     arrive during the drain stay in their queues.
@@ -161,13 +168,14 @@ def drain(
     limits = limits_of(url, sources, management_url)
     _forget(url, sources)
     try:
-        _take_all(
+        counts = _take_all(
             spark,
             archive,
             run,
             DrainTask(url, archive.storage, run.id, file_rows, timeout),
             limits,
             tasks,
+            choice,
             on_progress,
         )
     finally:
@@ -175,7 +183,7 @@ def drain(
     rows = rows_drained(archive, run)
     on_progress("draining", rows, rows)
     archive.end_draining(run, rows)
-    return rows
+    return counts
 
 
 def _forget(url: str, sources: Sequence[FailedSource]) -> None:
@@ -190,10 +198,12 @@ def _take_all(
     run: Run,
     task: DrainTask,
     limits: Mapping[str, ReturnLimit | None],
-    tasks: int | None,
+    tasks: int,
+    choice: Selection | None,
     on_progress: OnProgress,
-) -> None:
+) -> pyarrow.Table:
     """Drain what was there at the beginning, round by round."""
+    counts = TALLY.empty_table()
     swept: set[str] = set()
     for _ in range(_MOST_ROUNDS):
         broken_off = _broken_off(archive, run)
@@ -216,8 +226,9 @@ def _take_all(
             ),
             explained(),
         ):
-            _run(spark, task, shares)
+            counts = added([counts, _run(spark, task, shares, choice)])
         swept |= broken_off.keys()
+    return counts
 
 
 def rows_drained(archive: Archive, run: Run) -> int:
@@ -263,13 +274,12 @@ def _shares(
     run: Run,
     depths: dict[str, int],
     limits: Mapping[str, ReturnLimit | None],
-    tasks: int | None,
+    tasks: int,
     sweep: AbstractSet[str],
 ) -> list[TaskShare]:
     """Return the shares that are left to take: messages from the beginning that are not in the
     archive, plus those of `sweep`, interrupted sessions whose messages may be in both places."""
     shares: list[TaskShare] = []
-    count = tasks or max(1, spark.sparkContext.defaultParallelism)
     broken_off = _broken_off(archive, run)
     round_ = uuid.uuid4().hex[:8]
     for source in run.sources:
@@ -283,11 +293,11 @@ def _shares(
             if other == queue and session in sweep
         )
         wanted = min(depths[queue], max(0, run.depths[queue] - rows) + left_over)
-        for index in range(min(count, wanted)):
+        for index in range(min(tasks, wanted)):
             shares.append(
                 TaskShare(
                     source,
-                    wanted // count + (index < wanted % count),
+                    wanted // tasks + (index < wanted % tasks),
                     f"part-{round_}-{len(shares):05d}",
                     limits[queue],
                 )
@@ -295,17 +305,39 @@ def _shares(
     return shares
 
 
-def _run(spark: "SparkSession", task: DrainTask, shares: list[TaskShare]) -> None:
-    def take(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
-        import pyarrow
+def _run(
+    spark: "SparkSession", task: DrainTask, shares: list[TaskShare], choice: Selection | None
+) -> pyarrow.Table:
+    """Take shares, each in a task, and return the counts of what was taken."""
+
+    def take(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                yield pyarrow.RecordBatch.from_pydict(
-                    {"taken": [task.take(shares[index], attempt)]}
-                )
+        with RowJudge(choice or Selection()) as judge:
+            tally = Tally(judge)
 
-    spark.range(0, len(shares), 1, len(shares)).mapInArrow(take, "taken long").collect()
+            def count(source: FailedSource, rows: pyarrow.Table) -> None:
+                if choice is not None:
+                    tally.add(_countable(rows, source))
+
+            for batch in batches:
+                for index in batch.column(0).to_pylist():
+                    task.take(shares[index], attempt, count)
+            yield from tally.counts().to_batches()
+
+    return (
+        spark.range(0, len(shares), 1, len(shares))
+        .mapInArrow(take, TALLY_DDL)
+        .toArrow()
+        .cast(TALLY)
+    )
+
+
+def _countable(rows: pyarrow.Table, source: FailedSource) -> pyarrow.Table:
+    """Return drained rows with their ids and states, as long as no row is a copy of another."""
+    rows = with_computed(rows, source.name)
+    return rows.append_column(ID, id_of(rows["failure_id"])).append_column(
+        STATE, pyarrow.repeat(KEPT, rows.num_rows)
+    )

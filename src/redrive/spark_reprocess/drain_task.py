@@ -3,7 +3,10 @@ they hold."""
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import pyarrow
 
 from redrive.errors import BrokerUnavailable
 from redrive.failures.failed_source import FailedSource
@@ -14,7 +17,7 @@ from redrive.pubsub.lifecycle import default_name, reconnect_delay
 from redrive.pubsub.transfer.delivery_limit import ReturnLimit
 from redrive.pubsub.transfer.queue_reader import Held, QueueReader
 from redrive.spark_reprocess.archive import file_name, messages_folder, rows_of, settled_mark
-from redrive.spark_reprocess.archive_row import MOST_OF_A_PLAIN_BODY, parquet_of
+from redrive.spark_reprocess.archive_row import MOST_OF_A_PLAIN_BODY, parquet_of, table_of
 from redrive.spark_reprocess.storage import Storage
 
 _HAS_ENCODING = 0x40
@@ -62,8 +65,14 @@ class DrainTask:
     timeout: float
     takes: bool = True
 
-    def take(self, share: TaskShare, attempt: int) -> int:
-        """Take a share, minus what earlier attempts took; return the number of messages taken."""
+    def take(
+        self,
+        share: TaskShare,
+        attempt: int,
+        on_rows: Callable[[FailedSource, pyarrow.Table], None] = lambda source, rows: None,
+    ) -> int:
+        """Take a share, minus what earlier attempts took; return the number of messages taken.
+        `on_rows` is called with the rows of each file."""
         left = share.count - self._taken_before(share)
         taken = session = tries = 0
         connector = Connector(
@@ -71,7 +80,7 @@ class DrainTask:
         )
         while left > 0:
             name = f"{share.name}-{attempt}-{session}"
-            files = _Files(self.storage, self.run, share.source, name)
+            files = _Files(self.storage, self.run, share.source, name, on_rows)
             try:
                 self._take(connector, share, left, files)
             except BrokerUnavailable as error:
@@ -137,11 +146,19 @@ class DrainTask:
 class _Files:
     """The files of one session, which is one connection from its first message to its end."""
 
-    def __init__(self, storage: Storage, run: str, source: FailedSource, session: str) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        run: str,
+        source: FailedSource,
+        session: str,
+        on_rows: Callable[[FailedSource, pyarrow.Table], None],
+    ) -> None:
         self._storage = storage
         self._run = run
         self._source = source
         self._session = session
+        self._on_rows = on_rows
         self._number = 0
         self._waiting: list[Held] = []
         self.waiting_bytes = 0
@@ -163,9 +180,12 @@ class _Files:
         """Write the waiting messages; return them once their file is complete and visible."""
         written = self._waiting
         if written:
-            data = parquet_of(self._source, (taken.received for taken in written))
+            rows = table_of(self._source, (taken.received for taken in written))
             name = file_name(self._session, self._number, len(written))
-            self._storage.write(f"{messages_folder(self._source.name, self._run)}/{name}", data)
+            self._storage.write(
+                f"{messages_folder(self._source.name, self._run)}/{name}", parquet_of(rows)
+            )
+            self._on_rows(self._source, rows)
             self.rows += len(written)
             self._number += 1
             self._waiting = []

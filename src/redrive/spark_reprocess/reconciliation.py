@@ -113,21 +113,10 @@ def verify(
     from pyspark.sql import functions as F
 
     with explained():
-        both = (
-            kept.messages()
-            .select(ID, F.lit(True).alias("here"))
-            .join(kept.states(), ID, "full_outer")
-        )
+        both = kept.reconciled()
         counted = (
-            both.groupBy(
-                F.coalesce(F.col("here"), F.lit(False)).alias("here"),
-                F.coalesce("mine", F.lit(False)).alias("mine"),
-                F.coalesce(STATE, F.lit(KEPT)).alias(STATE),
-            )
-            .agg(
-                F.count(F.lit(1)).alias("count"),
-                F.count_if(F.coalesce(F.col("unsure"), F.lit(False))).alias("unsure"),
-            )
+            both.groupBy("here", "mine", STATE)
+            .agg(F.count(F.lit(1)).alias("count"), F.count_if("unsure").alias("unsure"))
             .collect()
         )
         # Most runs have none, and searching for them takes a Spark job of its own.

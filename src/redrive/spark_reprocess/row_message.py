@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 ID = "id"
 SENT_BY, SENT_BY_TYPE = "sent_by", "struct<exchange:binary,routing_key:binary>"
 """The way of a message, decided before its body was changed."""
+EDITED = "edited"
+"""How the body was changed; null if it was not."""
+AS_TEXT, AS_BYTES = "text", "bytes"
+"""The new body is plain UTF-8; or it is whatever a transform made of the bytes."""
 
 
 class Mode(StrEnum):
@@ -71,7 +75,7 @@ _ARCHIVED = {
     PROPERTIES: "binary",
     BODY: "binary",
 }
-_ARCHIVED_TOO = {DEAD_LETTER_QUEUE: "string", SENT_BY: SENT_BY_TYPE}
+_ARCHIVED_TOO = {DEAD_LETTER_QUEUE: "string", SENT_BY: SENT_BY_TYPE, EDITED: "string"}
 """Optional columns of archived rows. Without a dead-letter queue, a row belongs to a subscription;
 without a way, the way is derived from the message itself."""
 _PUBLISHED = {"routing_key": ("string",), "body": ("binary", "string")}
@@ -169,21 +173,24 @@ def _requeued(
     row: Row, direction: Direction, bulk: BulkRequeue, job: str, frame_max: int
 ) -> PreparedRow:
     is_ours = row.get(DEAD_LETTER_QUEUE) is None
+    given, edited = row.get(SENT_BY), row.get(EDITED)
+    sent_by = None
+    if given is not None:
+        sent_by = WayBack(text_of(given["exchange"]), text_of(given["routing_key"]))
     # All messages of a subscription's failed queue go the same way, so most need no parsing.
-    if is_ours and not direction.via:
+    if is_ours and not direction.via and edited is None:
         ordinary = bulk.requeue(row[PROPERTIES])
         if ordinary is not None:
-            to = direction.to or row["queue"]
-            return PreparedRow(row[ID], "", to, ordinary.properties, row[BODY])
+            way = sent_by or WayBack("", direction.to or row["queue"])
+            return PreparedRow(row[ID], *way, ordinary.properties, row[BODY])
     message = _message(row)
-    given = row.get(SENT_BY)
-    if given is None:
-        way = _way_of(message, direction)
-    else:
-        way = WayBack(text_of(given["exchange"]), text_of(given["routing_key"]))
+    way = sent_by or _way_of(message, direction)
     delivery = message.delivery
-    if given is not None and json_text_of(message) is None and is_json(delivery.body):
-        # The transform has turned a compressed body, or one in another charset, into plain JSON.
+    may_be_plain = edited == AS_BYTES or given is not None
+    if edited == AS_TEXT or (
+        may_be_plain and json_text_of(message) is None and is_json(delivery.body)
+    ):
+        # A compressed body, or one in another charset, was turned into plain text.
         properties = with_body(delivery.body, delivery.properties)
         delivery = replace(delivery, properties=properties)
     publish = rewrite.requeue(renewed(delivery), job=job, frame_max=frame_max)

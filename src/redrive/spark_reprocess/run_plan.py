@@ -1,38 +1,31 @@
 """The plan of a run: the drained messages grouped by cause, and those that would be sent.
 
-The plan of a requeue on one machine (`failures.plan`) reads each message once. This one is counted
-by Spark where the messages are, and no message comes to the driver. Causes and matches follow the
-rules of `failures` (`group_id` and the filter's result are columns); Spark only adds up. It also
-finds the time range to show, from percentiles instead of the sorted times in `failures.groups`.
+The plan of a requeue on one machine (`failures.plan`) reads each message once. This one is made
+from counts (`tally`), which tasks made where the messages are. Causes and matches follow the rules
+of `failures` (`group_id` and the filter's result are columns); it only adds up. It also finds the
+time range to show, from counted intervals instead of the sorted times in `failures.groups`.
 """
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redrive.failures.groups import FAR
 from redrive.failures.route import Verdict
 from redrive.failures.stored_message import DEAD_LETTER_QUEUE
 from redrive.redaction import in_one_line, redact
-from redrive.spark_reprocess.archive import Run
-from redrive.spark_reprocess.archived_messages import OPEN, STATE, STATES
+from redrive.spark_reprocess.archived_messages import KEPT, OPEN, STATE, STATES
 from redrive.spark_reprocess.row_message import ID
-from redrive.spark_reprocess.selection import CHOSEN, NO_WAY, ROUTE, STAYS, WAY, Selection
-from redrive.spark_reprocess.spark_errors import explained
+from redrive.spark_reprocess.selection import FATE, REASON, VERDICT, WAY, Fate, Selection
+from redrive.spark_reprocess.tally import CELL, EXAMPLE, PART, SIZE, TIME, WIDTH, WIDTHS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    import pyarrow as pa
 
-_ABOUT = "about"
-_ENDS = [0.0, 0.05, 0.95, 1.0]
-"""Percentiles of the failure times: the first, the earliest 5 %, the latest 5 %, and the last."""
 _MOST_GROUPS = 200
-_OF_ROUTE = ("way", "verdict", "reason")
 _MOST_WAYS = 100
-_FEW = 20
 _BY_EXCHANGE = "exchange "
 """The prefix of a way, as text, that leads to an exchange and not to a queue. A queue whose name
 starts like this is missing from `RunPlan.queues`, but still gets its messages."""
@@ -90,6 +83,8 @@ class RunPlan:
         chosen_size: the total size of the bodies to be sent, in bytes.
         largest: the size of the largest body, in bytes.
         median: the median body size, in bytes.
+        rest: messages in the archive only that would not be sent, because they were not chosen or
+            were requeued too often.
         states: the number of messages of the run in each state.
         groups: the causes, most frequent first.
         times: a histogram of failure times: the start of each interval, and its message count.
@@ -118,6 +113,7 @@ class RunPlan:
     left: list[dict[str, object]] = field(default_factory=list)
     without_way_back: list[dict[str, str | None]] = field(default_factory=list)
     ways: dict[str, int] = field(default_factory=dict)
+    rest: int = 0
 
     @property
     def queues(self) -> list[str]:
@@ -130,6 +126,11 @@ class RunPlan:
         """Number of messages of the run that were already sent, restored or discarded."""
         return sum(count for state, count in self.states.items() if state not in OPEN)
 
+    @property
+    def in_doubt(self) -> int:
+        """Number of selected messages that stay because their way back is not sure."""
+        return self.no_way_back + self.contradicted + self.unchecked
+
     def to_dict(self) -> dict[str, object]:
         """Return the plan as JSON values, with ISO 8601 times."""
         values = asdict(self)
@@ -139,140 +140,55 @@ class RunPlan:
         return values
 
 
-def plan(run: Run, messages: "DataFrame", choice: Selection, *, whole: bool = False) -> RunPlan:
-    """Count a run's messages; all of them if `whole`, else only those that are still open."""
-    from pyspark.sql import functions as F
-
-    about = F.lit(True) if whole else F.col(STATE).isin(*OPEN)
-    # Persisted without the bodies, because several queries read it.
-    marked = (
-        choice.marked(messages)
-        .select(
-            ID,
-            "group_id",
-            "queue",
-            DEAD_LETTER_QUEUE,
-            WAY,
-            ROUTE,
-            "error_type",
-            "error_message",
-            "size",
-            "failed_at",
-            STATE,
-            about.alias(_ABOUT),
-            (F.col(CHOSEN) & about).alias(CHOSEN),
-            (F.col(STAYS) & about).alias(STAYS),
-            # Restored messages are back where they came from, and need no way.
-            (F.col(NO_WAY) & F.col(STATE).isin(*OPEN)).alias(NO_WAY),
-        )
-        .persist()
-    )
-    size = F.when(F.col(_ABOUT), F.col("size"))
-    failed_at = F.when(F.col(_ABOUT), F.unix_seconds("failed_at"))
-    with explained(), _released(marked):
-        found = marked.agg(
-            F.count_if(_ABOUT).alias("count"),
-            F.count_if(CHOSEN).alias("chosen"),
-            F.count_if(STAYS).alias("too_often"),
-            F.count_if(NO_WAY).alias("no_way"),
-            F.sum(size).alias("size"),
-            F.sum(F.when(F.col(CHOSEN), F.col("size"))).alias("chosen_size"),
-            F.max(size).alias("largest"),
-            F.median(size).alias("median"),
-            F.percentile_approx(failed_at, _ENDS).alias("ends"),
-            *(F.count_if(F.col(STATE) == state).alias(f"in_{state}") for state in STATES),
-        ).collect()[0]
-        marked_about = marked.where(_ABOUT)
-        groups = (
-            marked_about.groupBy("group_id", "queue")
-            .agg(
-                F.first("error_type").alias("error_type"),
-                F.first("error_message").alias("error_message"),
-                F.count(F.lit(1)).alias("count"),
-                F.count_if(CHOSEN).alias("chosen"),
-                F.sum("size").alias("size"),
-                F.min(F.unix_seconds("failed_at")).alias("first"),
-                F.max(F.unix_seconds("failed_at")).alias("last"),
-            )
-            .orderBy(F.desc("count"), "group_id", "queue")
-            .limit(_MOST_GROUPS)
-            .collect()
-        )
-        ways = (
-            marked.where(CHOSEN)
-            .groupBy(WAY)
-            .count()
-            .orderBy(F.desc("count"), WAY)
-            .limit(_MOST_WAYS)
-            .collect()
-        )
-        left = (
-            marked.where(NO_WAY)
-            .groupBy(*(F.col(f"{ROUTE}.{name}").alias(name) for name in _OF_ROUTE))
-            .count()
-            .orderBy(F.desc("count"), *_OF_ROUTE)
-            .collect()
-            if found["no_way"]
-            else []
-        )
-        without_way = (
-            marked.where(NO_WAY)
-            .select(ID, DEAD_LETTER_QUEUE, "error_type", "error_message")
-            .orderBy(ID)
-            .limit(_FEW)
-            .collect()
-            if found["no_way"]
-            else []
-        )
-        begin, end = _most_of(found["ends"])
-        stretch = _stretch(begin, end)
-        failed = F.unix_seconds("failed_at")
-        within = failed.between(begin, end)
-        # Messages outside the range have no start, and are split into earlier and later ones.
-        start = F.when(within, F.floor(failed / stretch) * stretch)
-        times = (
-            marked_about.where("failed_at is not null")
-            .groupBy(start.alias("start"), (failed < begin).alias("earlier"))
-            .count()
-            .orderBy("start")
-            .collect()
-        )
+def plan_of(run: str, counts: "pa.Table", choice: Selection, *, whole: bool = False) -> RunPlan:
+    """Return the plan that the counts of a run's messages amount to: of all of them if `whole`,
+    else only of those that are still open."""
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for row in counts.to_pylist():
+        parts.setdefault(row[PART], []).append(row)
+    cells = parts.get(CELL, [])
+    about = [cell for cell in cells if whole or cell[STATE] in OPEN]
+    chosen = [cell for cell in about if cell[FATE] == Fate.CHOSEN]
+    # Restored messages are back where they came from, and need no way.
+    left = [cell for cell in cells if cell[FATE] == Fate.NO_WAY and cell[STATE] in OPEN]
+    sizes = _counts_at(parts.get(SIZE, []), whole=whole)
+    times = _counts_at(parts.get(TIME, []), whole=whole)
+    width = max((row[WIDTH] for row in parts.get(TIME, [])), default=1)
+    shown = _times(times, width)
+    ways: Counter[str] = Counter()
+    for cell in chosen:
+        ways[cell[WAY]] += cell["count"] if cell[WAY] else 0
+    states: Counter[str] = Counter()
+    for cell in cells:
+        states[cell[STATE]] += cell["count"]
+    verdicts: Counter[str] = Counter()
+    stay: Counter[tuple[str | None, str | None, str | None]] = Counter()
+    for cell in left:
+        verdicts[cell[VERDICT] or Verdict.UNKNOWN.value] += cell["count"]
+        stay[cell[WAY], cell[VERDICT], cell[REASON]] += cell["count"]
     return RunPlan(
-        run=run.id,
+        run=run,
         where=choice.where,
         transform=choice.changed_by,
-        count=found["count"],
-        chosen=found["chosen"],
-        size=found["size"] or 0,
-        chosen_size=found["chosen_size"] or 0,
-        largest=found["largest"] or 0,
-        median=int(found["median"] or 0),
-        states={state: count for state in STATES if (count := found[f"in_{state}"])},
-        groups=[
-            RunGroup(
-                row["group_id"],
-                row["queue"],
-                row["error_type"],
-                _shown(row["error_message"]),
-                row["count"],
-                row["chosen"],
-                row["size"],
-                _moment(row["first"]),
-                _moment(row["last"]),
-            )
-            for row in groups
-        ],
-        times=[
-            (moment, row["count"]) for row in times if (moment := _moment(row["start"])) is not None
-        ],
-        stretch_seconds=stretch,
-        too_often=found["too_often"],
-        earlier=sum(row["count"] for row in times if row["start"] is None and row["earlier"]),
-        later=sum(row["count"] for row in times if row["start"] is None and not row["earlier"]),
-        **_stay(left),
+        count=_total(about),
+        chosen=_total(chosen),
+        size=_total(about, "size"),
+        chosen_size=_total(chosen, "size"),
+        largest=max((cell["largest"] for cell in about), default=0),
+        median=_nearest(sizes, 0.5),
+        states={state: states[state] for state in STATES if states[state]},
+        groups=_groups(about),
+        times=shown.counts,
+        stretch_seconds=shown.stretch,
+        earlier=shown.earlier,
+        later=shown.later,
+        too_often=_total(cell for cell in about if cell[FATE] == Fate.TOO_OFTEN),
+        no_way_back=verdicts[Verdict.UNKNOWN.value],
+        contradicted=verdicts[Verdict.CONTRADICTED.value],
+        unchecked=verdicts[Verdict.UNCHECKED.value],
         left=[
-            {**{name: row[name] for name in _OF_ROUTE}, "count": row["count"]}
-            for row in left[:_MOST_WAYS]
+            {"way": way, "verdict": verdict, "reason": reason, "count": count}
+            for (way, verdict, reason), count in stay.most_common(_MOST_WAYS)
         ],
         without_way_back=[
             {
@@ -281,43 +197,98 @@ def plan(run: Run, messages: "DataFrame", choice: Selection, *, whole: bool = Fa
                 "error_type": row["error_type"],
                 "error_message": _shown(row["error_message"]),
             }
-            for row in without_way
+            for row in parts.get(EXAMPLE, [])
+            if row[STATE] in OPEN
         ],
-        ways={row[WAY]: row["count"] for row in ways},
+        rest=_total(
+            cell
+            for cell in cells
+            if cell[STATE] == KEPT and cell[FATE] in (Fate.LEFT, Fate.TOO_OFTEN)
+        ),
+        ways={way: count for way, count in ways.most_common(_MOST_WAYS) if count},
     )
 
 
-def _stay(left: "Sequence[Row]") -> dict[str, int]:
-    """Count the messages that stay by verdict, under the field names of a plan."""
-    counts: Counter[str] = Counter()
-    for row in left:
-        counts[row["verdict"] or Verdict.UNKNOWN.value] += row["count"]
-    return {
-        "no_way_back": counts[Verdict.UNKNOWN.value],
-        "contradicted": counts[Verdict.CONTRADICTED.value],
-        "unchecked": counts[Verdict.UNCHECKED.value],
-    }
+def _total(cells: Iterable[Mapping[str, Any]], what: str = "count") -> int:
+    return sum(cell[what] for cell in cells)
+
+
+def _counts_at(rows: Iterable[Mapping[str, Any]], *, whole: bool) -> dict[int, int]:
+    """Return the number of messages by interval, in order."""
+    found: Counter[int] = Counter()
+    for row in rows:
+        if whole or row[STATE] in OPEN:
+            found[row["at"]] += row["count"]
+    return dict(sorted(found.items()))
+
+
+def _groups(cells: Iterable[Mapping[str, Any]]) -> list[RunGroup]:
+    """Return the causes, most frequent first."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        found.setdefault((cell["group_id"], cell["queue"]), []).append(cell)
+    groups = [
+        RunGroup(
+            id_,
+            queue,
+            next((one["error_type"] for one in some if one["error_type"] is not None), None),
+            _shown(next((one["error_message"] for one in some if one["error_message"]), None)),
+            _total(some),
+            _total(one for one in some if one[FATE] == Fate.CHOSEN),
+            _total(some, "size"),
+            _moment(min((one["first"] for one in some if one["first"] is not None), default=None)),
+            _moment(max((one["last"] for one in some if one["last"] is not None), default=None)),
+        )
+        for (id_, queue), some in found.items()
+    ]
+    return sorted(groups, key=lambda one: (-one.count, one.id, one.queue))[:_MOST_GROUPS]
+
+
+def _nearest(counts: Mapping[int, int], share: float) -> int:
+    """Return the value at a percentile of counted values, which are in order; 0 for none."""
+    wanted, passed = share * sum(counts.values()), 0
+    for value, count in counts.items():
+        passed += count
+        if passed >= wanted:
+            return value
+    return 0
+
+
+class _Times(NamedTuple):
+    counts: list[tuple[datetime, int]]
+    stretch: int
+    earlier: int
+    later: int
+
+
+def _times(counts: Mapping[int, int], width: int) -> _Times:
+    """Return the histogram of failure times that were counted by intervals of this width."""
+    begin, end = _most_of(counts)
+    # A multiple of the width, since counts can't be divided.
+    stretch = -(-_stretch(begin, end) // width) * width
+    shown: Counter[int] = Counter()
+    for at, count in counts.items():
+        if begin <= at <= end:
+            shown[at // stretch * stretch] += count
+    return _Times(
+        [(moment, count) for at, count in shown.items() if (moment := _moment(at)) is not None],
+        stretch,
+        sum(count for at, count in counts.items() if at < begin),
+        sum(count for at, count in counts.items() if at > end),
+    )
 
 
 def _shown(text: str | None) -> str | None:
     return None if text is None else redact(in_one_line(text))
 
 
-@contextlib.contextmanager
-def _released(frame: "DataFrame") -> Iterator[None]:
-    try:
-        yield
-    finally:
-        frame.unpersist()
-
-
-def _most_of(ends: list[int] | None) -> tuple[int, int]:
-    """Return the time range of most messages, from the percentiles in `_ENDS`. This is the full
-    range, unless at most one in ten failed so long before or after the rest that the rest would
-    shrink to a line."""
-    if ends is None:
+def _most_of(counts: Mapping[int, int]) -> tuple[int, int]:
+    """Return the time range of most messages. This is the full range, unless at most one in ten
+    failed so long before or after the rest that the rest would shrink to a line."""
+    if not counts:
         return 0, 0
-    first, early, late, last = ends
+    first, late = next(iter(counts)), _nearest(counts, 0.95)
+    early, last = _nearest(counts, 0.05), next(reversed(counts))
     span = late - early
     begin, end = max(first, early - span), min(last, late + span)
     return (begin, end) if (end - begin) * FAR <= last - first else (first, last)
@@ -327,7 +298,7 @@ def _stretch(first: int, last: int) -> int:
     """Return an interval length in seconds that gives at most about `_BUCKETS` intervals, which
     start at round times."""
     span = last - first
-    for seconds in (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400):
+    for seconds in WIDTHS:
         if span / seconds <= _BUCKETS:
             return seconds
     return 86_400 * (span // (86_400 * _BUCKETS) + 1)

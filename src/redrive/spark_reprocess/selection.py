@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from redrive.errors import ConfigurationError
@@ -20,7 +21,10 @@ from redrive.spark_reprocess.transform import Transform, of_each, transform_name
 from redrive.topology.rewrite import MOST_REDRIVES
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+
+    from redrive.failures import columns as failures_columns
 
 
 _SMALLEST = BY_NAME["size"]
@@ -58,11 +62,36 @@ def is_chosen(expression: str, now: datetime) -> "Column":
     return chosen
 
 
-CHOSEN = "chosen"
-STAYS = "stays"
-NO_WAY = "no_way"
-WAY = "way"
+FATE, WAY, VERDICT, REASON = "fate", "way", "verdict", "reason"
+"""What becomes of a message; where it goes, as text; how reliable that way is, and why."""
 ROUTE = "route"
+DECISION, TO = "decision", "decided_to"
+"""Columns of messages that a DataFrame decides on: what is done with a message, and which queue it
+is sent to."""
+
+
+class Fate(StrEnum):
+    """What becomes of a message when a selection is sent."""
+
+    CHOSEN = "chosen"
+    """It is sent."""
+    TOO_OFTEN = "too often"
+    """It matches, and stays because it was requeued too often."""
+    NO_WAY = "no way"
+    """It matches, and stays because it has no sure way back."""
+    LEFT = "left"
+    """It does not match."""
+
+
+class Decision(StrEnum):
+    """What a DataFrame says is done with a message."""
+
+    REQUEUE = "requeue"
+    RESTORE = "restore"
+    DISCARD = "discard"
+    KEEP = "keep"
+
+
 _ROUTE_TYPE = (
     f"struct<way: string, goes: boolean, verdict: string, reason: string, parts: {SENT_BY_TYPE}>"
 )
@@ -82,6 +111,8 @@ class Selection:
         via: whether to publish each message with its first exchange and key.
         discards: whether to mark the messages as unwanted instead of sending them.
         unchecked: whether to send messages whose way back the broker could not confirm.
+        decisions: the digest of a DataFrame that says what is done with which message; None if
+            there is none, and the filter decides.
         judge: decides where messages of dead-letter queues go; None if there are none, or if the
             broker could not be asked.
     """
@@ -95,6 +126,7 @@ class Selection:
     via: bool = False
     discards: bool = False
     unchecked: bool = False
+    decisions: str | None = None
     judge: Judge | None = field(default=None, compare=False)
 
     @property
@@ -115,22 +147,6 @@ class Selection:
         """What changes the bodies, as text; None if they are sent unchanged."""
         return self.transform if self.patch is None else f"the patch {self.patch}"
 
-    def marked(self, messages: "DataFrame") -> "DataFrame":
-        """Add columns to the messages: `chosen`, whether the message is sent; `stays`, whether it
-        matches but was requeued too often; `no_way`, whether it matches but has no sure way back;
-        `way`, where it goes, as text; and `route`, how reliable that way is, and why."""
-        from pyspark.sql import functions as F
-
-        meant = F.lit(True) if self.where is None else is_chosen(self.where, self.now)
-        too_often = F.lit(False) if self.force else F.col("redrive_count") >= MOST_REDRIVES
-        has_no_way = F.lit(False) if self.discards else F.col(WAY).isNull()
-        return (
-            self._routed(messages.withColumn(CHOSEN, meant))
-            .withColumn(STAYS, F.col(CHOSEN) & too_often)
-            .withColumn(NO_WAY, F.col(CHOSEN) & ~too_often & has_no_way)
-            .withColumn(CHOSEN, F.col(CHOSEN) & ~too_often & ~has_no_way)
-        )
-
     def of(self, messages: "DataFrame") -> "DataFrame":
         """Return the messages to send, or to discard."""
         from pyspark.sql import functions as F
@@ -150,12 +166,23 @@ class Selection:
         from pyspark.sql import functions as F
 
         routed = self._routed(messages)
-        return routed.withColumn(SENT_BY, F.col(f"{ROUTE}.parts")).drop(WAY, ROUTE)
+        parts = F.col(f"{ROUTE}.parts")
+        if self.decisions is not None:
+            given = F.named_struct(
+                F.lit("exchange"),
+                F.lit(b""),
+                F.lit("routing_key"),
+                F.col(TO).cast("binary"),
+            )
+            parts = F.when(F.col(TO).isNotNull(), given).otherwise(parts)
+        return routed.withColumn(SENT_BY, parts).drop(WAY, ROUTE)
 
     def _meant_of(self, messages: "DataFrame") -> "DataFrame":
         """Return the messages that match and were not requeued too often, with their ways."""
         from pyspark.sql import functions as F
 
+        if self.decisions is not None:
+            messages = messages.where(F.col(DECISION) == Decision.REQUEUE)
         meant = messages if self.where is None else messages.where(is_chosen(self.where, self.now))
         meant = meant if self.force else meant.where(F.col("redrive_count") < MOST_REDRIVES)
         return self._routed(meant)
@@ -165,18 +192,28 @@ class Selection:
         from pyspark.sql import functions as F
 
         direction = self.direction
+        to = F.col(TO) if self.decisions is not None else F.lit(None).cast("string")
 
         def route_of(*values: object) -> object:
             return _route_of(direction, values)
 
-        if self.to is not None or (self.judge is None and not self.via):
+        if not self.asks:
             # Everything goes to one queue, or all messages are of subscriptions.
             is_ours = F.col(DEAD_LETTER_QUEUE).isNull()
             way = F.lit(self.to) if self.to is not None else F.when(is_ours, F.col("queue"))
-            return messages.withColumns({WAY: way, ROUTE: F.lit(None).cast(_ROUTE_TYPE)})
+            return messages.withColumns(
+                {WAY: F.coalesce(to, way), ROUTE: F.lit(None).cast(_ROUTE_TYPE)}
+            )
         made = F.udf(route_of, _ROUTE_TYPE, useArrow=False)
         routed = messages.withColumn(ROUTE, made(*map(F.col, (*NEEDED, DEAD_LETTER_QUEUE))))
-        return routed.withColumn(WAY, F.when(F.col(f"{ROUTE}.goes"), F.col(f"{ROUTE}.way")))
+        return routed.withColumn(
+            WAY, F.coalesce(to, F.when(F.col(f"{ROUTE}.goes"), F.col(f"{ROUTE}.way")))
+        )
+
+    @property
+    def asks(self) -> bool:
+        """Whether the way depends on what a message says."""
+        return self.to is None and (self.judge is not None or self.via)
 
     @property
     def key(self) -> str:
@@ -202,6 +239,7 @@ class Selection:
             noted.get("to"),
             noted.get("via") is not None,
             unchecked=noted.get("unchecked") is not None,
+            decisions=noted.get("decisions"),
         )
 
     def to_dict(self) -> dict[str, str | None]:
@@ -213,6 +251,7 @@ class Selection:
             "to": self.to,
             "via": "yes" if self.via else None,
             "unchecked": "yes" if self.unchecked else None,
+            "decisions": self.decisions,
         }
         return {
             "where": self.where,
@@ -238,3 +277,103 @@ def _route_of(direction: Direction, values: Iterable[object]) -> tuple[object, .
         route.reason,
         None if way is None else (bytes_of(way.exchange), bytes_of(way.routing_key)),
     )
+
+
+class RowJudge:
+    """Says what becomes of each row of a table; closes its database at the end of the block.
+
+    The rules are those of `Selection.of`, for rows that a task has in hand.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._direction = selection.direction
+        self._database = None if selection.where is None else Database(selection.now)
+        self._columns: tuple[failures_columns.Column, ...] = ()
+        if self._database is not None and selection.where is not None:
+            self._columns = self._database.columns_of(selection.where) or (_SMALLEST,)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    @property
+    def needed(self) -> set[str]:
+        """The columns that it reads."""
+        return {
+            "queue",
+            DEAD_LETTER_QUEUE,
+            "redrive_count",
+            *(column.name for column in self._columns),
+            *(NEEDED if self._selection.asks else ()),
+            *((DECISION, TO) if self._selection.decisions is not None else ()),
+        }
+
+    def of(self, rows: "pa.Table") -> "pa.Table":
+        """Return the rows, at least one, with the columns `fate`, `way`, `verdict` and `reason`."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        def column(name: str) -> "pa.Array":
+            return rows[name].combine_chunks()
+
+        selection, nobody = self._selection, pa.repeat(False, rows.num_rows)
+        matches = pa.array(self._matching(rows), pa.bool_())
+        if selection.decisions is not None:
+            decided = pc.equal(column(DECISION), Decision.REQUEUE.value)
+            matches = pc.and_(matches, pc.fill_null(decided, False))
+        too_often = pc.greater_equal(column("redrive_count"), MOST_REDRIVES)
+        too_often = nobody if selection.force else pc.and_(matches, too_often)
+        may_go = pc.and_not(matches, too_often)
+        way, goes, verdict, reason = self._routes(rows, may_go)
+        if selection.decisions is not None:
+            way, goes = pc.coalesce(column(TO), way), pc.or_(pc.is_valid(column(TO)), goes)
+        if selection.discards:
+            goes = may_go
+        fate = pc.if_else(
+            may_go,
+            pc.if_else(goes, Fate.CHOSEN.value, Fate.NO_WAY.value),
+            pc.if_else(too_often, Fate.TOO_OFTEN.value, Fate.LEFT.value),
+        )
+        for name, values in ((FATE, fate), (WAY, way), (VERDICT, verdict), (REASON, reason)):
+            rows = rows.append_column(name, values)
+        return rows
+
+    def _matching(self, rows: "pa.Table") -> list[bool]:
+        if self._database is None or self._selection.where is None:
+            return [True] * rows.num_rows
+        asked = rows.select([column.name for column in self._columns])
+        return self._database.meant_in(self._selection.where, asked, self._columns)
+
+    def _routes(
+        self, rows: "pa.Table", may_go: "pa.Array"
+    ) -> "tuple[pa.Array, pa.Array, pa.Array, pa.Array]":
+        """Return each row's way, whether it may be taken, how reliable it is, and why."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        nothing = pa.nulls(rows.num_rows, pa.string())
+        if not self._selection.asks:
+            to = self._selection.to
+            is_ours = pc.is_null(rows[DEAD_LETTER_QUEUE].combine_chunks())
+            own = pc.if_else(is_ours, rows["queue"].combine_chunks(), nothing)
+            way = own if to is None else pa.repeat(to, rows.num_rows)
+            return way, pc.is_valid(way), nothing, nothing
+        columns = [rows[name].to_pylist() for name in (*NEEDED, DEAD_LETTER_QUEUE)]
+        routes = [
+            (_route_of(self._direction, values) if may else None) or _NO_ROUTE
+            for values, may in zip(zip(*columns, strict=True), may_go.to_pylist(), strict=True)
+        ]
+        ways, goes, verdicts, reasons = zip(*(route[:4] for route in routes), strict=True)
+        return (
+            pa.array(ways, pa.string()),
+            pa.array(goes, pa.bool_()),
+            pa.array(verdicts, pa.string()),
+            pa.array(reasons, pa.string()),
+        )
+
+
+_NO_ROUTE = (None, False, None, None, None)

@@ -3,8 +3,10 @@
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PublishRefused, RedriveError
 from redrive.failures.direction import Direction
@@ -15,9 +17,12 @@ from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.transfer.confirmed_publisher import Sending
 from redrive.pubsub.transfer.rate import RateLimit
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
-from redrive.spark_reprocess.row_message import Mode, Prepare, PreparedRow, Row, preparer
+from redrive.spark_reprocess.row_message import Mode, Prepare, PreparedRow, Row, preparer, rows_of
 from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, TIMEOUT
 from redrive.topology.names import ExchangeFamily
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _ENOUGH_TO_JUDGE = 100
 _CHUNKS_AT_A_TIME = 2
@@ -60,6 +65,19 @@ class SendTask:
         # A task may begin while the broker is being restarted.
         with Sending(connector, lock=lock, patience=self.timeout) as sending:
             return _Part(self, sending, part, attempt).send(rows)
+
+
+def sent_part(
+    task: SendTask, names: Sequence[str], batches: Iterator["pyarrow.RecordBatch"]
+) -> "Sent":
+    """Send the rows of a partition from within its Spark task. The part is named after the
+    partition, so that each attempt knows what earlier ones have settled."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    part, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
+    rows = chain.from_iterable(rows_of(batch, names) for batch in batches)
+    return task.send(rows, f"part-{part:05d}", attempt)
 
 
 @dataclass(slots=True)

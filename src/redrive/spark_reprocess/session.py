@@ -11,6 +11,7 @@ from redrive.errors import ConfigurationError
 from redrive.redaction import redact
 from redrive.spark_reprocess.java import check_java
 from redrive.spark_reprocess.prerequisites import check_libraries
+from redrive.spark_reprocess.spark_errors import explained, spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +46,6 @@ def session_for(
 ) -> "SparkSession":
     """Return the active session, or start one."""
     check_libraries()
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -61,34 +60,41 @@ def session_for(
     small = _FOR_ONE_MACHINE if (master or LOCAL).startswith("local") else {}
     for key, value in {**SETTINGS, **small, **_quiet(), **(settings or {})}.items():
         builder = builder.config(key, value)
+    errors: tuple[type[Exception], ...] = (OSError, ValueError, *spark_errors())
     try:
         with _stderr_to(log):
             return builder.getOrCreate()
-    except (PySparkException, Py4JError, OSError, ValueError) as error:
+    except errors as error:
         raise ConfigurationError(
             f"Spark does not start: {_first_line(error)}",
             "Check --master, and that its hosts can be reached.",
         ) from error
 
 
+def parallelism_of(spark: "SparkSession") -> int:
+    """Return how many tasks the session runs at once. Spark Connect does not say: it is seen."""
+    from pyspark.sql import functions as F
+
+    with explained():
+        rows = spark.range(0, 1024).select(F.spark_partition_id().alias("part")).collect()
+    return len({row["part"] for row in rows})
+
+
 def check_reads(spark: "SparkSession", storage: "Storage") -> None:
     """Check that Spark can read the archive's storage: tasks write to it without Spark, which may
     lack the jars for it."""
-    from py4j.protocol import Py4JError
-
     if storage.is_local:
         return
-    context = spark.sparkContext
     try:
-        context._jvm.org.apache.hadoop.fs.Path(storage.uri).getFileSystem(  # type: ignore[union-attr]
-            context._jsc.hadoopConfiguration()
-        )
-    except Py4JError as error:
-        raise ConfigurationError(
-            f"Spark can't read {storage.uri}: {_first_line(error)}",
-            "Give it Hadoop's jars for this store, such as spark.jars.packages "
-            "org.apache.hadoop:hadoop-aws:… for s3a.",
-        ) from error
+        # Only looks whether the folder is there: reads nothing.
+        _ = spark.read.schema("id string").parquet(storage.uri).schema
+    except spark_errors() as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise ConfigurationError(
+                f"Spark can't read {storage.uri}: {_first_line(error)}",
+                "Give it Hadoop's jars for this store, such as spark.jars.packages "
+                "org.apache.hadoop:hadoop-aws:… for s3a.",
+            ) from error
 
 
 @contextlib.contextmanager

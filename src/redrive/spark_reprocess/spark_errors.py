@@ -4,6 +4,7 @@ from Spark's message."""
 import contextlib
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
 from redrive.redaction import redact
@@ -23,17 +24,25 @@ _REMEDY = (
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
     """Raise Spark's errors from the block as redrive errors."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (Py4JError, PySparkException) as error:
+    except spark_errors() as error:
         raise error_of(str(error)) from error
     except ConnectionError as error:  # the JVM is gone
         raise ConfigurationError(
             f"Spark ended before the job was done ({error})", _REMEDY
         ) from error
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return what Spark raises. A client of Spark Connect alone has no py4j."""
+    from pyspark.errors import PySparkException
+
+    if find_spec("py4j") is None:
+        return (PySparkException,)
+    from py4j.protocol import Py4JError
+
+    return (PySparkException, Py4JError)
 
 
 def error_of(text: str) -> RedriveError:

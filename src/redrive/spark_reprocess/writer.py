@@ -8,7 +8,7 @@ ledger, the retry repeats only messages that were in flight.
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,8 +25,8 @@ from redrive.failures.stored_message import DEAD_LETTER_QUEUE
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.ledger import ArchiveLedger
-from redrive.spark_reprocess.row_message import SENT_BY, Mode, check_columns, columns_read, rows_of
-from redrive.spark_reprocess.send_task import SendTask
+from redrive.spark_reprocess.row_message import SENT_BY, Mode, check_columns, columns_read
+from redrive.spark_reprocess.send_task import SendTask, sent_part
 from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, TIMEOUT
 from redrive.spark_reprocess.storage import Storage
 from redrive.topology.names import ExchangeFamily
@@ -119,16 +119,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _send(task: SendTask, names: list[str], batches: "Iterator[pyarrow.RecordBatch]") -> _Message:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    part, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-
-    def rows() -> Iterator[Mapping[str, Any]]:
-        for batch in batches:
-            yield from rows_of(batch, names)
-
-    sent = task.send(rows(), f"part-{part:05d}", attempt)
+    sent = sent_part(task, names, batches)
     return _Message(sent.refused, sent.first_refusal)
 
 

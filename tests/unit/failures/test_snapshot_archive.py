@@ -12,7 +12,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.snapshot import Snapshot
 from redrive.spark_reprocess.archive import Archive, Run, file_name, messages_folder
-from redrive.spark_reprocess.archive_row import parquet_of_copies
+from redrive.spark_reprocess.archive_row import parquet_of, table_of_copies
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
 from redrive.topology.headers import Delivery
 
@@ -37,7 +37,7 @@ def drained(archive: Archive, *files: Sequence[FailedMessage]) -> Run:
     for number, messages in enumerate(files):
         name = file_name("session", number, len(messages))
         archive.storage.write(
-            f"{messages_folder(QUEUE, run.id)}/{name}", parquet_of_copies(messages)
+            f"{messages_folder(QUEUE, run.id)}/{name}", parquet_of(table_of_copies(messages))
         )
     return run
 

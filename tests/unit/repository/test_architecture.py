@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "topology": PURE,
     "pubsub": PURE | {"pubsub"},
     "failures": PURE | {"pubsub", "failures"},
+    "spark": PURE | {"pubsub", "failures", "spark_reprocess"},
     "cli": PURE | {"pubsub", "spark_reprocess", "failures", "web", "cli", "testing", ""},
     "web": PURE | {"pubsub", "failures", "web"},
     "spark_reprocess": PURE | {"pubsub", "failures", "spark_reprocess", ""},

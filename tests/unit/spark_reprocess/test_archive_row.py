@@ -12,7 +12,7 @@ from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
 from redrive.failures.columns import BY_NAME, row_of
 from redrive.failures.failed_source import FailedSource
-from redrive.spark_reprocess.archive_row import MOST_OF_A_PLAIN_BODY, SCHEMA, parquet_of
+from redrive.spark_reprocess.archive_row import MOST_OF_A_PLAIN_BODY, SCHEMA, parquet_of, table_of
 from redrive.topology.headers import Delivery
 
 _keys = st.binary(max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -31,7 +31,7 @@ _received = st.builds(
 def rows_of(messages: list[Received]) -> list[dict[str, object]]:
     """The rows of the Parquet file of these messages."""
     table = pyarrow.parquet.read_table(
-        pyarrow.BufferReader(parquet_of(FailedSource.of_subscription(QUEUE), messages))
+        pyarrow.BufferReader(parquet_of(table_of(FailedSource.of_subscription(QUEUE), messages)))
     )
     found: list[dict[str, object]] = table.to_pylist()
     return found

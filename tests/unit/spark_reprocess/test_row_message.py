@@ -30,6 +30,9 @@ from redrive.failures.stored_message import (
     bytes_of,
 )
 from redrive.spark_reprocess.row_message import (
+    AS_BYTES,
+    AS_TEXT,
+    EDITED,
     SENT_BY,
     Mode,
     PreparedRow,
@@ -174,3 +177,23 @@ def test_a_body_that_a_transform_has_made_is_sent_with_the_encoding_that_it_has(
     sent = prepared({**row_of(delivery), SENT_BY: way})
     encoding = Properties.parse(sent.properties).content_encoding
     assert (sent.body, encoding) == (body, None if body == b'{"a":1}' else "gzip")
+
+
+@pytest.mark.parametrize(
+    ("edited", "body", "encoding", "content_type"),
+    [
+        (AS_TEXT, "ö".encode(), None, "text/plain"),
+        (AS_BYTES, b'{"a":1}', None, "text/plain"),
+        (AS_BYTES, gzip.compress(b"{}"), "gzip", "text/plain; charset=latin-1"),
+        (None, gzip.compress(b"{}"), "gzip", "text/plain; charset=latin-1"),
+    ],
+)
+def test_a_subscriptions_compressed_body_that_became_plain_loses_its_encoding(
+    edited: str | None, body: bytes, encoding: str | None, content_type: str
+) -> None:
+    table = Table.of({headers.ORIG_ROUTING_KEY: "order.new"})
+    properties = Properties("text/plain; charset=latin-1", "gzip", table)
+    delivery = replace(message(), queue="shop@orders", properties=properties, body=body)
+    sent = prepared({**row_of(delivery), EDITED: edited})
+    found = Properties.parse(sent.properties)
+    assert (sent.body, found.content_encoding, found.content_type) == (body, encoding, content_type)
