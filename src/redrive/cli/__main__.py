@@ -54,10 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _prepare_streams()
     try:
         from redrive.cli.app import app
-        from redrive.pubsub.blocking.session import Session
 
-        with Session.opened():
-            code = app(words, prog_name="redrive", standalone_mode=False)
+        code = app(words, prog_name="redrive", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         return _closed_pipe()
