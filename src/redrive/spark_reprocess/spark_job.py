@@ -543,9 +543,10 @@ class SparkJob:
         if run.dead_letter_queues or choice.via:
             rest = rest.join(choice.without_way_of(rest).select(ID), ID, "left_anti")
         if choice.decisions is not None:
-            to_restore = f"{DECISION} = '{Decision.RESTORE}'"
-            others = "false" if self._options.keep else f"{DECISION} is null"
-            rest = rest.where(f"{to_restore} or {others} or {DECISION} = '{Decision.REQUEUE}'")
+            # What the DataFrame or the order leaves out stays in the archive if it is to be kept.
+            left = f"coalesce({DECISION}, '{Decision.REQUEUE}') = '{Decision.REQUEUE}'"
+            wanted = f"{DECISION} = '{Decision.RESTORE}'"
+            rest = rest.where(wanted if self._options.keep else f"{wanted} or {left}")
         self._restore(run, rest, total)
 
     def _restore(self, run: Run, messages: "DataFrame", total: int) -> None:
