@@ -52,7 +52,7 @@ def rights_needed(
                 return []
             return list(least_rights("declarer", Subscription(queue, exchanges=family)))
         case OperatorAct.PAUSE:
-            return [Right("write", "exchange", DEFAULT_EXCHANGE)]
+            return [] if literal else [Right("write", "exchange", DEFAULT_EXCHANGE)]
         case _:
             assert_never(act)
 
@@ -66,6 +66,8 @@ def rights_wanted(
     if act is OperatorAct.DECLARE:
         return needed
     if act is OperatorAct.PAUSE:
+        if literal:
+            return []
         stream = family.control
         return [*needed, *(Right(verb, "queue", stream) for verb in ("configure", "read"))]
     source = queue if literal else failed_queue(queue)
