@@ -32,7 +32,7 @@ def decided(
     return decide(delivery, subscription, outcome, broker, DecisionContext(NOW, 0.0))
 
 
-def circumstances(frame_max: int) -> MoveContext:
+def context(frame_max: int) -> MoveContext:
     """`CIRCUMSTANCES` on a connection with this frame_max."""
     return MoveContext(NOW, FAILURE_ID, "worker-1", frame_max)
 

@@ -51,7 +51,7 @@ def rejected(version: BrokerVersion) -> Delivery:
 
 def give_up(delivery: Delivery) -> Publish:
     return rewrite.give_up(
-        delivery, FAMILY, reason="gave-up", error=ERROR, retries=0, circumstances=CIRCUMSTANCES
+        delivery, FAMILY, reason="gave-up", error=ERROR, retries=0, context=CIRCUMSTANCES
     )
 
 
@@ -65,7 +65,7 @@ def republish_and_count_on(delivery: Delivery) -> Publish:
 
 def postpone(delivery: Delivery) -> Publish:
     return rewrite.postpone(
-        delivery, FAMILY, retry=1, delay=timedelta(seconds=5), circumstances=CIRCUMSTANCES
+        delivery, FAMILY, retry=1, delay=timedelta(seconds=5), context=CIRCUMSTANCES
     )
 
 

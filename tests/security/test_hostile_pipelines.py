@@ -52,11 +52,11 @@ def go_through_everything(received: Properties, exchange: str, routing_key: str)
     delivery = Delivery(QUEUE, exchange, routing_key, received, b'{"a": [NaN]}')
     for publish in (
         rewrite.give_up(
-            delivery, FAMILY, reason="gave-up", error=ERROR, retries=0, circumstances=CIRCUMSTANCES
+            delivery, FAMILY, reason="gave-up", error=ERROR, retries=0, context=CIRCUMSTANCES
         ),
         rewrite.republish(delivery, FAMILY, retries=0, counts_on=True, frame_max=FRAME_MAX),
         rewrite.postpone(
-            delivery, FAMILY, retry=1, delay=timedelta(seconds=5), circumstances=CIRCUMSTANCES
+            delivery, FAMILY, retry=1, delay=timedelta(seconds=5), context=CIRCUMSTANCES
         ),
         rewrite.relocate(delivery, "elsewhere", retries=1, frame_max=FRAME_MAX),
         rewrite.relocate_failed(delivery, "elsewhere", frame_max=FRAME_MAX),

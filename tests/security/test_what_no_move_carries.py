@@ -29,7 +29,7 @@ Move = Callable[[Delivery], Publish]
 
 MOVES: dict[str, Move] = {
     "give up": lambda one: rewrite.give_up(
-        one, FAMILY, reason="gave-up", error=ERROR, retries=0, circumstances=CIRCUMSTANCES
+        one, FAMILY, reason="gave-up", error=ERROR, retries=0, context=CIRCUMSTANCES
     ),
     "republish": lambda one: rewrite.republish(
         one, FAMILY, retries=0, counts_on=False, frame_max=FRAME_MAX
@@ -38,7 +38,7 @@ MOVES: dict[str, Move] = {
         one, FAMILY, retries=0, counts_on=True, frame_max=FRAME_MAX
     ),
     "postpone": lambda one: rewrite.postpone(
-        one, FAMILY, retry=1, delay=timedelta(seconds=5), circumstances=CIRCUMSTANCES
+        one, FAMILY, retry=1, delay=timedelta(seconds=5), context=CIRCUMSTANCES
     ),
     "relocate": lambda one: rewrite.relocate(one, "elsewhere", retries=0, frame_max=FRAME_MAX),
     "relocate what has failed": lambda one: rewrite.relocate_failed(

@@ -333,7 +333,7 @@ class IndexedMessages(KeptMessages):
         # Ask all questions together, so that the columns they need are computed once.
         first_of_each, keys_of_each, total = self._all_asked(
             ((each, f"{in_order} LIMIT {MOST_GROUPS}"), (keys_of, in_order), ("count(*)", "")),
-            spoken_of=(by,) if by.name in MADE else (),
+            mentioned=(by,) if by.name in MADE else (),
         )
         for *key, first_id, count, first, last, times, _ in first_of_each:
             group = Group(_key_of(by, key), str(first_id), _number(count))
@@ -370,7 +370,7 @@ class IndexedMessages(KeptMessages):
         how = f"GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {most}"
         (found,) = self._all_asked(
             [(f"({expression}), count(*), count(*) OVER ()", how)],
-            spoken_of=columns,
+            mentioned=columns,
             given=expression,
         )
         values = [(None if text is None else str(text), _number(count)) for text, count, _ in found]
@@ -397,7 +397,7 @@ class IndexedMessages(KeptMessages):
             for group, hosts, requeued, most in found
         }
 
-    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
+    def plan_counts(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
         """Return what a requeue of the messages would do."""
         may = "true" if most_redrives is None else f"redrive_count < {most_redrives}"
         routes, goes = self._routes(direction, f"({may})")
@@ -538,13 +538,13 @@ class IndexedMessages(KeptMessages):
         questions: Sequence[tuple[str, str]],
         values: Sequence[object] = (),
         *,
-        spoken_of: Collection[Column] = (),
+        mentioned: Collection[Column] = (),
         given: str | None = None,
     ) -> list[list[tuple[object, ...]]]:
         """Answer several questions about the messages that match the filter."""
         where = self._filter.where if isinstance(self._filter.where, str) else None
         with self._reading(), self._lent() as database:
-            columns = {*spoken_of, *(() if where is None else database.columns_of(where))}
+            columns = {*mentioned, *(() if where is None else database.columns_of(where))}
             self._need_bodies(columns)
             rows = self._rows_with(database, _made(columns))
             if self._filter.groups:

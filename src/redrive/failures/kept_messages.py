@@ -158,7 +158,7 @@ class KeptMessages(ABC, Iterator[FailedMessage]):
         """Return the history of each cause's messages, by the id of its group."""
 
     @abstractmethod
-    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
+    def plan_counts(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
         """Return what a requeue of the messages would do."""
 
     @abstractmethod

@@ -84,9 +84,9 @@ class MaskedMessages(KeptMessages):
         """Return the history of each cause's messages, by the id of its group."""
         return self._kept.trips()
 
-    def prospects(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
+    def plan_counts(self, direction: Direction, most_redrives: int | None, few: int) -> PlanCounts:
         """Return what a requeue of the messages would do, with masked examples."""
-        found = self._kept.prospects(direction, most_redrives, few)
+        found = self._kept.plan_counts(direction, most_redrives, few)
         return found._replace(first=[self._masked(message) for message in found.first])
 
     def database(self, columns: Sequence[Column]) -> Database:

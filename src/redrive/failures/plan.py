@@ -280,7 +280,7 @@ def _fingerprint(digests: list[str]) -> str:
 
 def _plan_of_kept(order: Order, direction: Direction, looked_at: int, meant: KeptMessages) -> Plan:
     """Plan an order without an edit from kept messages, without parsing each of them."""
-    found = meant.prospects(direction, order.most_redrives, _FEW)
+    found = meant.plan_counts(direction, order.most_redrives, _FEW)
     shared = SharedIds()
     for message in found.sharing:
         shared.add(message)

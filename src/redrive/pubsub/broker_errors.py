@@ -62,7 +62,7 @@ def of_broken_protocol(url: BrokerURL) -> BrokerUnavailable:
     )
 
 
-def of_wordless_end(url: BrokerURL) -> BrokerUnavailable:
+def of_silent_close(url: BrokerURL) -> BrokerUnavailable:
     """Return the error for a connection that was closed before the server sent any AMQP.
 
     The server may be a broker that wants another certificate, a load balancer without a broker

@@ -155,7 +155,7 @@ class Engine:
         self._paused_for = 0
         """The turn for which it is paused; 0 if it is not."""
         self._resumed_after = 0
-        self._calm = self._told = False
+        self._is_quiet = self._told = False
         """Whether no more deliveries can come, and whether the coordinator knows that nothing is in
         hand."""
         self._held: list[WorkItem] = []
@@ -328,7 +328,7 @@ class Engine:
                 item.outgoing.withdrawn = True  # else it would be moved, and handled again
                 item.outgoing = None
                 self._can_settle(item)
-        self._calm = True
+        self._is_quiet = True
         self._check_quiet()
         if self._stopping:
             self._leave_when_done()
@@ -778,7 +778,7 @@ class Engine:
             return
         self._paused_for = turn
         self._set_gate()
-        self._calm = self._told = False
+        self._is_quiet = self._told = False
         consumer = self._consumer
         # With the suspect in hand and room for no other, no more can come.
         is_alone = self._narrow and self._isolation.is_turn_of(self) and len(self._open) == 1
@@ -789,7 +789,7 @@ class Engine:
 
     def _no_more_come(self, turn: int) -> None:
         if self._paused_for == turn:
-            self._calm = True
+            self._is_quiet = True
             if self._may_pause and not self._stopping:
                 self._empty_hand()
             self._check_quiet()
@@ -846,7 +846,7 @@ class Engine:
     def _check_quiet(self) -> None:
         if (
             self._paused_for
-            and self._calm
+            and self._is_quiet
             and not self._told
             and len(self._open) == len(self._held) + self._waiting_in_lanes
         ):

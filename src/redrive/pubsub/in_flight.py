@@ -98,7 +98,7 @@ class BulkTicket(Generic[Flight]):
         self._report = report
         self._mandatory = mandatory
         self._open: dict[Outgoing, int] = {}
-        self._unheard: set[str] = set()
+        self._unrouted: set[str] = set()
 
     def add(self, batch: list[tuple[int, Outgoing]]) -> None:
         """Count messages, each with its position, that are about to be sent."""
@@ -113,14 +113,14 @@ class BulkTicket(Generic[Flight]):
             if position is None:
                 return
             if self._report.note(outgoing.message_id, position, error, self._mandatory):
-                self._unheard.add(outgoing.routing_key)
+                self._unrouted.add(outgoing.routing_key)
             self.in_flight.settle()
 
-    def take_unheard(self) -> set[str]:
+    def take_unrouted(self) -> set[str]:
         """Return the routing keys of messages that reached no queue since the last call."""
         with self.in_flight.lock:
-            unheard, self._unheard = self._unheard, set()
-        return unheard
+            unrouted, self._unrouted = self._unrouted, set()
+        return unrouted
 
     def withdraw(self, error_of: Callable[[Outgoing], RedriveError]) -> None:
         """Settle everything that is still open as failed."""

@@ -34,7 +34,7 @@ logger = logging.getLogger("redrive")
 
 BATCH = 128
 DEFAULT_TIMEOUT = 30.0
-MOST_UNHEARD_KEYS = 100
+MOST_UNROUTED_KEYS = 100
 """Routing keys without a queue that a publisher logs. If every message has its own key, one line
 each would flood the log."""
 
@@ -84,9 +84,9 @@ class UnroutedKeys:
         self._told: set[str] = set()
 
     def tell(self, routing_keys: Iterable[str]) -> None:
-        """Warn about keys not seen before, up to `MOST_UNHEARD_KEYS` of them."""
+        """Warn about keys not seen before, up to `MOST_UNROUTED_KEYS` of them."""
         for key in routing_keys:
-            if key in self._told or len(self._told) >= MOST_UNHEARD_KEYS:
+            if key in self._told or len(self._told) >= MOST_UNROUTED_KEYS:
                 continue
             self._told.add(key)  # before logging: a log handler may publish with such a key too
             logger.warning(
@@ -104,11 +104,11 @@ class UnroutedKeys:
                     }
                 },
             )
-            if len(self._told) == MOST_UNHEARD_KEYS:
+            if len(self._told) == MOST_UNROUTED_KEYS:
                 logger.warning(
                     "there are %d routing keys without a queue; further ones are only counted, in "
                     "`unroutable`",
-                    MOST_UNHEARD_KEYS,
+                    MOST_UNROUTED_KEYS,
                 )
 
 
@@ -173,7 +173,7 @@ class PublisherBase(ABC):
         self._patience = timedelta(seconds=seconds_of(patience))
         self._carries = carry_correlation
         self._unroutable = 0
-        self._unheard = UnroutedKeys(self._exchanges.main)
+        self._unrouted = UnroutedKeys(self._exchanges.main)
         self._levels = 0
         self._process: int | None = None
 

@@ -53,14 +53,14 @@ class PublishReport:
         Returns:
             Whether it reached no queue without this being an error.
         """
-        unheard = isinstance(error, Unroutable) and not mandatory
-        if unheard:
+        unrouted = isinstance(error, Unroutable) and not mandatory
+        if unrouted:
             self.unroutable += 1
-        if error is None or unheard:
+        if error is None or unrouted:
             self.confirmed += 1
         else:
             self.failed.append(FailedPublish(message_id, position, error))
-        return unheard
+        return unrouted
 
 
 @dataclass(frozen=True, slots=True)

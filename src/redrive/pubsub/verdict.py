@@ -160,10 +160,8 @@ class Decider:
         if isinstance(settlement, MoveToFailed):
             error = settlement.error
             failure_id = str(uuid.uuid4())  # a system call: only when it is needed
-        circumstances = MoveContext(datetime.now(UTC), failure_id, self._host, self._frame_max)
-        return Verdict(
-            settlement, route(settlement, delivery, self._subscription, circumstances), error
-        )
+        context = MoveContext(datetime.now(UTC), failure_id, self._host, self._frame_max)
+        return Verdict(settlement, route(settlement, delivery, self._subscription, context), error)
 
 
 def _now() -> DecisionContext:

@@ -81,7 +81,7 @@ def samples(queue: str, count: int, *, size: int = 512, seed: int = 0) -> Iterat
                 _traceback(function, name),
             ),
             retries=3,
-            circumstances=rewrite.MoveContext(
+            context=rewrite.MoveContext(
                 _BEGAN + timedelta(seconds=number / 50),
                 str(uuid.UUID(int=chance.getrandbits(128), version=4)),
                 "worker-1",

@@ -93,10 +93,10 @@ class MemoryBroker:
             )
         self._version = known
         self._clock = Clock(stands_still=not real_time)
-        premises = _BrokerModel(known, ("guest", "guest"))
-        self._hosts = premises.virtual_hosts
+        model = _BrokerModel(known, ("guest", "guest"))
+        self._hosts = model.virtual_hosts
         self._add_host("/")
-        self._loopback = Loopback(premises, self._run, self._seconds_until_due)
+        self._loopback = Loopback(model, self._run, self._seconds_until_due)
         self._changed = threading.Condition(self._loopback.lock)
         self._address = Address("127.0.0.1", self._loopback.port)
 

@@ -71,7 +71,7 @@ def server_scripts() -> Path | None:
     )
 
 
-def _lean_installation(scripts: Path, plugins: Sequence[str], folder: Path) -> Path:
+def _installation_with_few_plugins(scripts: Path, plugins: Sequence[str], folder: Path) -> Path:
     """Link to an installed server without its unused plugins, and return the folder of its scripts.
 
     Erlang searches each plugin's folder for each module, whether the plugin is enabled or not. With
@@ -292,7 +292,9 @@ class ProcessBroker(Broker):
         (folder / "environment").touch()
         (folder / "rabbitmq.conf").write_text(rendered_config(self._config))
         (folder / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
-        self._scripts = _lean_installation(self._scripts, self._plugins, folder / "server")
+        self._scripts = _installation_with_few_plugins(
+            self._scripts, self._plugins, folder / "server"
+        )
         self._reaper = subprocess.Popen(
             ["/bin/sh", "-c", _REAPER, "redrive-reaper", folder],
             stdin=subprocess.PIPE,

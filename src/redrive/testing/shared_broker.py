@@ -36,26 +36,26 @@ def shared_broker(folder: Path, process: str) -> Iterator[SharedBroker]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     told = folder / "broker.json"
-    door, host, guest = (
-        FileLock(folder / "door.lock"),
-        FileLock(folder / "host.lock"),
-        FileLock(folder / f"guest-{process}.lock"),
+    entry, owner, user = (
+        FileLock(folder / "entry.lock"),
+        FileLock(folder / "owner.lock"),
+        FileLock(folder / f"user-{process}.lock"),
     )
     with contextlib.ExitStack() as whole:
-        whole.callback(door.release)
-        with door:
-            if _is_free(host):
+        whole.callback(entry.release)
+        with entry:
+            if _is_free(owner):
                 own = whole.enter_context(private_broker())
-                whole.enter_context(host)
+                whole.enter_context(owner)
                 told.write_text(
                     json.dumps(
                         {"url": own.url, "management_url": own.management_url, "label": str(own)}
                     ),
                     encoding="utf-8",
                 )
-                whole.callback(_wait_for_guests, door, folder)
+                whole.callback(_wait_for_users, entry, folder)
             else:
-                whole.enter_context(guest)
+                whole.enter_context(user)
             found = json.loads(told.read_text(encoding="utf-8"))
         yield SharedBroker(
             whole.enter_context(ExternalBroker(found["url"], found["management_url"])),
@@ -71,9 +71,9 @@ def _is_free(lock: FileLock) -> bool:
         return False
 
 
-def _wait_for_guests(door: FileLock, folder: Path) -> None:
+def _wait_for_users(entry: FileLock, folder: Path) -> None:
     # A process that comes from now on waits at this lock, and then starts its own broker.
-    door.acquire()
-    for guest in folder.glob("guest-*.lock"):
-        with FileLock(guest):
+    entry.acquire()
+    for user in folder.glob("user-*.lock"):
+        with FileLock(user):
             pass

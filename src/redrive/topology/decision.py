@@ -568,7 +568,7 @@ def route(
     settlement: Settlement,
     delivery: Delivery,
     subscription: Subscription,
-    circumstances: MoveContext,
+    context: MoveContext,
 ) -> Step:
     """Return the step that carries a settlement out."""
     match settlement:
@@ -581,7 +581,7 @@ def route(
         case RetryInPlace(_, delay):
             return HoldThenReturn(delay)
         case PutBack(to_end):
-            publish = step_aside(delivery, subscription, circumstances.frame_max)
+            publish = step_aside(delivery, subscription, context.frame_max)
             return PublishThenAck(publish) if to_end and publish.complete else NackIt()
         case RetryByRepublish(retry, _, _, counts_on):
             return PublishThenAck(
@@ -590,7 +590,7 @@ def route(
                     subscription.exchanges,
                     retries=retry - 1,
                     counts_on=counts_on,
-                    frame_max=circumstances.frame_max,
+                    frame_max=context.frame_max,
                 )
             )
         case RetryByLadder(retry, delay, _):
@@ -600,7 +600,7 @@ def route(
                     subscription.exchanges,
                     retry=retry,
                     delay=delay,
-                    circumstances=circumstances,
+                    context=context,
                 ),
                 Ladder(subscription.exchanges).levels_for(delay),
             )
@@ -613,7 +613,7 @@ def route(
                     error=error,
                     retries=retries,
                     place=place,
-                    circumstances=circumstances,
+                    context=context,
                 )
             )
         case _:

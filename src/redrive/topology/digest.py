@@ -66,8 +66,8 @@ def _parts_of(properties: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], byte
         if after is None or after > end:
             fields.append((name, properties[position:end]))
             break
-        fate = _FATES.get(name)
-        if not (_learn(name) if fate is None else fate):
+        rule = _RULES.get(name)
+        if not (_learn(name) if rule is None else rule):
             fields.append((name, properties[position:after]))
         position = after
     return before, fields, properties[end:]
@@ -75,11 +75,11 @@ def _parts_of(properties: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], byte
 
 def _learn(name: bytes) -> bool:
     stays = stays_behind(name.decode("utf-8", "surrogateescape"))
-    if len(_FATES) < _MOST_NAMES:
-        _FATES[name] = stays
+    if len(_RULES) < _MOST_NAMES:
+        _RULES[name] = stays
     return stays
 
 
-_FATES: dict[bytes, bool] = {}
+_RULES: dict[bytes, bool] = {}
 """Whether a header stays behind, by its name: a queue has few names, and each message asks for
 them."""

@@ -49,7 +49,7 @@ class BulkRequeue:
         self._room = content_header_room(frame_max)
         self._added: dict[int, bytes] = {}
         self._job = job
-        self._fates: dict[bytes, int] = {}
+        self._rules: dict[bytes, int] = {}
 
     def requeue(self, properties: bytes) -> Ordinary | None:
         """Return what to send in place of a message with these encoded properties; None if it isn't
@@ -69,7 +69,7 @@ class BulkRequeue:
         end = start + 4 + _UINT32.unpack_from(properties, start)[0]
         kept: list[bytes] = []
         noted: dict[bytes, bytes] = {}
-        fates = self._fates
+        rules = self._rules
         position = start + 4
         while position < end:
             value_at = position + 1 + properties[position]
@@ -82,15 +82,15 @@ class BulkRequeue:
                 after = end_of_value(properties, value_at, end)
             if after is None or after > end:
                 return None
-            fate = fates.get(name)
-            if fate is None:
-                fate = self._learn(name)
-            if fate is not _DROP:
-                if fate is not _KEEP:
+            rule = rules.get(name)
+            if rule is None:
+                rule = self._learn(name)
+            if rule is not _DROP:
+                if rule is not _KEEP:
                     if name in noted:
                         return None
                     noted[name] = properties[value_at:after]
-                if fate is not _NOTE_AND_DROP:
+                if rule is not _NOTE_AND_DROP:
                     kept.append(properties[position:after])
             position = after
         key = noted.get(_ORIG_ROUTING_KEY)
@@ -109,10 +109,10 @@ class BulkRequeue:
         message asks for them."""
         text = name.decode("utf-8", "surrogateescape")
         drops = text in SPENT or text in (headers.COUNT, headers.JOB) or headers.stays_behind(text)
-        fate = _FATES[name in _NOTED, drops]
-        if len(self._fates) < _MOST_NAMES:
-            self._fates[name] = fate
-        return fate
+        rule = _RULES[name in _NOTED, drops]
+        if len(self._rules) < _MOST_NAMES:
+            self._rules[name] = rule
+        return rule
 
     def _added_for(self, count: int) -> bytes:
         """Return the encoded headers that a requeue adds, given how often the message was requeued
@@ -127,7 +127,7 @@ class BulkRequeue:
 
 _NOTED = frozenset({_COUNT, _FAILURE_ID, _JOB, _ORIG_ROUTING_KEY})
 _DROP, _KEEP, _NOTE, _NOTE_AND_DROP = range(4)
-_FATES = {
+_RULES = {
     (False, False): _KEEP,
     (False, True): _DROP,
     (True, False): _NOTE,

@@ -118,7 +118,7 @@ def give_up(
     error: ErrorReport,
     retries: int,
     place: ParkedPlace | None = None,
-    circumstances: MoveContext,
+    context: MoveContext,
 ) -> Publish:
     """Return the publish that sets a message aside in the failed queue, with everything needed to
     understand it.
@@ -126,9 +126,9 @@ def give_up(
     If the user's own headers leave little room, the traceback is dropped first, then the error's
     message, then the rest; failure id and error type stay unless nothing fits at all.
     """
-    first_failed_at = _first_failed_at(delivery, circumstances.now)
+    first_failed_at = _first_failed_at(delivery, context.now)
     essential: dict[str, FieldValue] = {
-        headers.FAILURE_ID: circumstances.failure_id,
+        headers.FAILURE_ID: context.failure_id,
         headers.ERROR_TYPE: error.type[:_MAX_ERROR_TYPE],
         **({} if place is None else {headers.PLACE: place.number, headers.ORDER_KEY: place.key}),
     }
@@ -136,16 +136,16 @@ def give_up(
         headers.ORIG_ROUTING_KEY: delivery.original_routing_key,
         headers.REASON: reason,
         headers.RETRIES: retries,
-        headers.FAILED_AT: iso(circumstances.now),
+        headers.FAILED_AT: iso(context.now),
         headers.FIRST_FAILED_AT: first_failed_at,
         headers.ORIG_EXCHANGE: _original_exchange(delivery),
-        headers.HOST: circumstances.host,
+        headers.HOST: context.host,
         **_left_behind(delivery.properties),
     }
     properties = _travelling(
         delivery.properties, drop=headers.ABOUT_THE_FAILURE | _PARKED | _forged(delivery)
     )
-    room = _Room(properties, circumstances.frame_max)
+    room = _Room(properties, context.frame_max)
     complete = room.takes(essential)
     if complete:
         room.takes_each(useful)
@@ -180,17 +180,17 @@ def postpone(
     *,
     retry: int,
     delay: timedelta,
-    circumstances: MoveContext,
+    context: MoveContext,
 ) -> Publish:
     """Return the publish that sends a message to its n-th retry, from 1, through the delay ladder,
     whose queues don't count as retries."""
     properties = _travelling(delivery.properties, drop=_COUNTED | _forged(delivery))
-    room = _Room(properties, circumstances.frame_max)
+    room = _Room(properties, context.frame_max)
     room.takes_each(
         {
             headers.RETRIES: retry,
             headers.ORIG_ROUTING_KEY: delivery.original_routing_key,
-            headers.FIRST_FAILED_AT: _first_failed_at(delivery, circumstances.now),
+            headers.FIRST_FAILED_AT: _first_failed_at(delivery, context.now),
             headers.ORIG_EXCHANGE: _original_exchange(delivery),
             **_left_behind(delivery.properties),
         }

@@ -191,6 +191,6 @@ def test_what_dramatiq_says_in_the_body_alone_is_asked_by_sql(tmp_path: Path) ->
     kept = keep_dead_letters(index_without_bodies(tmp_path), "default.XQ", [delivery])
     assert kept.matching(Filter("error_type = 'RuntimeError'")).count() == 1
     assert kept.matching(Filter("traceback like '%/app/tasks.py%'")).count() == 1
-    found = kept.prospects(Direction(unchecked=True), None, 5)
+    found = kept.plan_counts(Direction(unchecked=True), None, 5)
     assert found.going == 1
     assert [str(route.way) for route in found.routes] == ["default"]

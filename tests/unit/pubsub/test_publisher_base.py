@@ -10,7 +10,7 @@ from redrive.errors import HandlerTimeout
 from redrive.pubsub import current_message
 from redrive.pubsub.blocking.publisher import Publisher
 from redrive.pubsub.message import Message
-from redrive.pubsub.publisher_base import MOST_UNHEARD_KEYS, UnroutedKeys
+from redrive.pubsub.publisher_base import MOST_UNROUTED_KEYS, UnroutedKeys
 
 
 def keys_told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -31,12 +31,12 @@ def test_where_each_message_has_a_key_of_its_own_the_log_is_not_flooded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     keys = UnroutedKeys("master")
-    for number in range(10 * MOST_UNHEARD_KEYS):
+    for number in range(10 * MOST_UNROUTED_KEYS):
         keys.tell([f"user.{number}"])
 
-    assert len(caplog.records) == MOST_UNHEARD_KEYS + 1
+    assert len(caplog.records) == MOST_UNROUTED_KEYS + 1
     assert caplog.messages[-1].startswith(
-        f"there are {MOST_UNHEARD_KEYS} routing keys without a queue"
+        f"there are {MOST_UNROUTED_KEYS} routing keys without a queue"
     )
 
 

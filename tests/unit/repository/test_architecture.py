@@ -372,4 +372,4 @@ def test_a_look_at_the_clock_is_found(source: str) -> None:
 
 
 def test_a_time_that_was_given_is_no_look_at_the_clock() -> None:
-    assert clock_readings("iso(circumstances.now)") == []
+    assert clock_readings("iso(context.now)") == []

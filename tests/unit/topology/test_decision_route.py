@@ -50,7 +50,7 @@ def test_a_failure_goes_to_the_failed_queue_with_its_reason() -> None:
             reason="gave-up",
             error=ERROR,
             retries=2,
-            circumstances=CIRCUMSTANCES,
+            context=CIRCUMSTANCES,
         )
     )
     assert isinstance(step, PublishThenAck)

@@ -187,7 +187,7 @@ def test_a_postponed_message_carries_its_retries_in_our_header_and_no_x_death() 
     step = route(RetryByLadder(3, 90 * SECOND, 3), delivery, SUBSCRIPTION, CIRCUMSTANCES)
     assert isinstance(step, PublishThenAck)
     assert step.publish == postpone(
-        delivery, SUBSCRIPTION.exchanges, retry=3, delay=90 * SECOND, circumstances=CIRCUMSTANCES
+        delivery, SUBSCRIPTION.exchanges, retry=3, delay=90 * SECOND, context=CIRCUMSTANCES
     )
     assert (step.publish.exchange, step.levels) == ("master.delay.6", 7)
     written = step.publish.properties.headers

@@ -102,6 +102,6 @@ def test_names_that_there_is_no_room_to_learn_change_no_digest(
 ) -> None:
     before = digest()
     monkeypatch.setattr(digests, "_MOST_NAMES", 0)
-    monkeypatch.setattr(digests, "_FATES", {})
+    monkeypatch.setattr(digests, "_RULES", {})
     assert digest() == before
-    assert digests._FATES == {}
+    assert digests._RULES == {}

@@ -25,7 +25,7 @@ def set_aside(delivery: Delivery) -> Properties:
         reason="retries-exhausted",
         error=ERROR,
         retries=3,
-        circumstances=CIRCUMSTANCES,
+        context=CIRCUMSTANCES,
     ).properties
 
 

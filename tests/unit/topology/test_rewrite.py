@@ -32,7 +32,7 @@ Move = Callable[[Delivery], Publish]
 
 def give_up(delivery: Delivery) -> Publish:
     return rewrite.give_up(
-        delivery, FAMILY, reason="gave-up", error=ERROR, retries=2, circumstances=CIRCUMSTANCES
+        delivery, FAMILY, reason="gave-up", error=ERROR, retries=2, context=CIRCUMSTANCES
     )
 
 

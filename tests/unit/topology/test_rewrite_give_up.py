@@ -34,7 +34,7 @@ def given_up(delivery: Delivery, error: ErrorReport = ERROR) -> Table:
         reason="retries-exhausted",
         error=error,
         retries=3,
-        circumstances=CIRCUMSTANCES,
+        context=CIRCUMSTANCES,
     )
     return publish.properties.headers
 
@@ -202,6 +202,6 @@ def test_the_properties_of_a_message_set_aside_are_those_it_came_with() -> None:
     received = Properties(content_type="application/json", delivery_mode=2, message_id="m-1")
     delivery = replace(first_delivery(), properties=received)
     publish = rewrite.give_up(
-        delivery, FAMILY, reason="gave-up", error=ERROR, retries=0, circumstances=CIRCUMSTANCES
+        delivery, FAMILY, reason="gave-up", error=ERROR, retries=0, context=CIRCUMSTANCES
     )
     assert publish.properties._replace(headers=received.headers) == received

@@ -10,7 +10,7 @@ from deliveries import (
     ERROR,
     FAILURE_ID,
     FAMILY,
-    circumstances,
+    context,
     death,
     deaths,
     first_delivery,
@@ -66,7 +66,7 @@ def given_up(delivery: Delivery, frame_max: int, error: ErrorReport = LONG) -> P
         reason="gave-up",
         error=error,
         retries=3,
-        circumstances=circumstances(frame_max),
+        context=context(frame_max),
     )
 
 

@@ -25,7 +25,7 @@ def requeued(delivery: Delivery) -> Table:
 
 def given_up(delivery: Delivery) -> Table:
     publish = rewrite.give_up(
-        delivery, FAMILY, reason="gave-up", error=ERROR, retries=3, circumstances=CIRCUMSTANCES
+        delivery, FAMILY, reason="gave-up", error=ERROR, retries=3, context=CIRCUMSTANCES
     )
     return publish.properties.headers
 

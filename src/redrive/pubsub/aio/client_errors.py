@@ -36,7 +36,7 @@ def of_connection(
                 # Source: seen with Python 3.11.2 when the peer hangs up after the handshake.
                 | AttributeError(name="_abort")
             ) if said_nothing:
-                return broker_errors.of_wordless_end(url)
+                return broker_errors.of_silent_close(url)
             case ClosedByBroker(code=code, text=text):
                 return broker_errors.of_closed_connection(code, text, url)
             case exceptions.ProbableAuthenticationError() | exceptions.AuthenticationError():

@@ -78,7 +78,7 @@ class Link:
         self._gone = asyncio.Event()
         self._reason: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
-        self._goodbyes: set[asyncio.Task[None]] = set()
+        self._closings: set[asyncio.Task[None]] = set()
         self._preparing = False
         self._closing = False
         self._ended = False
@@ -117,7 +117,7 @@ class Link:
         """Close the connection, so that the link opens a new one."""
         if self._connection is not None and self._connection.is_open:
             logger.warning("closing the connection to %s to start over: %s", self.address, reason)
-            self._say_goodbye(self._connection)
+            self._close_in_background(self._connection)
 
     def close(self) -> None:
         """Close the connection and end the link; a second call does nothing.
@@ -128,7 +128,7 @@ class Link:
             return
         self._closing = True
         if self._connection is not None:
-            self._say_goodbye(self._connection)
+            self._close_in_background(self._connection)
         elif self._task is not None and self._preparing:
             # A thread can't be stopped, and after the link has ended it must not restore a binding
             # that somebody else has removed in the meantime.
@@ -148,10 +148,10 @@ class Link:
         elif self._task is not None:
             self._task.cancel()
 
-    def _say_goodbye(self, connection: WireConnection) -> None:
-        goodbye = self._loop.create_task(connection.close())
-        self._goodbyes.add(goodbye)
-        goodbye.add_done_callback(self._goodbyes.discard)
+    def _close_in_background(self, connection: WireConnection) -> None:
+        closing = self._loop.create_task(connection.close())
+        self._closings.add(closing)
+        closing.add_done_callback(self._closings.discard)
         self._loop.call_later(2 * CLOSING_TIME, connection.drop)
 
     async def _run(self) -> None:

@@ -229,7 +229,7 @@ class AsyncPublisher(PublisherBase):
         if isinstance(error, Unroutable):
             self._unroutable += 1
             if not prepared.mandatory:
-                self._unheard.tell([prepared.envelope.routing_key])
+                self._unrouted.tell([prepared.envelope.routing_key])
                 return
         if error is not None:
             self._levels = 0  # whatever happened, the delay's queues may be gone
@@ -280,7 +280,7 @@ class AsyncPublisher(PublisherBase):
         many.add(batch)
         session.send([outgoing for _, outgoing in batch])
         in_time = await many.in_flight.wait_until_below(most_open, limit)
-        self._unheard.tell(many.take_unheard())
+        self._unrouted.tell(many.take_unrouted())
         if in_time:
             return None
         many.withdraw(lambda outgoing: session.timeout_of(outgoing, limit))

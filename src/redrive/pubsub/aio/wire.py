@@ -296,9 +296,9 @@ class WireConnection:
     def forget(self, channel: int) -> None:
         """Remove a closed channel."""
         self._channels.pop(channel, None)
-        self.hear_no_more(channel)
+        self.stop_listening(channel)
 
-    def hear_no_more(self, channel: int) -> None:
+    def stop_listening(self, channel: int) -> None:
         """Drop messages and confirms that still arrive on a channel."""
         self._reader.unwatch(channel)
 
@@ -459,7 +459,7 @@ class _Channel:
             self._connection.forget(self.number)
             done()
 
-        self._connection.hear_no_more(self.number)
+        self._connection.stop_listening(self.number)
         self.ask(_CHANNEL_CLOSE, _GOODBYE, closed)
 
     def ask(self, method: tuple[int, int], arguments: bytes, done: Done | None) -> None:

@@ -45,7 +45,7 @@ def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
             case exceptions.ConnectionClosedByBroker(reply_code=code, reply_text=text):
                 return broker_errors.of_closed_connection(code, text, url)
             case exceptions.IncompatibleProtocolError() if _LOST in str(cause):
-                return broker_errors.of_wordless_end(url)
+                return broker_errors.of_silent_close(url)
             case exceptions.IncompatibleProtocolError():
                 return broker_errors.of_foreign_protocol(url)
             case exceptions.AMQPHeartbeatTimeout():

@@ -185,7 +185,7 @@ class Publisher(PublisherBase):
         if isinstance(ticket.error, Unroutable):
             self._count_unroutable(1)
             if not prepared.mandatory:
-                self._unheard.tell([prepared.envelope.routing_key])
+                self._unrouted.tell([prepared.envelope.routing_key])
                 return
         if ticket.error is not None:
             self._levels = 0  # whatever happened, the delay's queues may be gone
@@ -242,7 +242,7 @@ class Publisher(PublisherBase):
         many.add(batch)
         session.send([outgoing for _, outgoing in batch])
         in_time = many.in_flight.wait_until_below(most_open, limit)
-        self._unheard.tell(many.take_unheard())
+        self._unrouted.tell(many.take_unrouted())
         if in_time:
             return None
         many.withdraw(lambda outgoing: session.timeout_of(outgoing, limit))

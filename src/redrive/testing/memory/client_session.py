@@ -336,11 +336,11 @@ class _Incoming:
 class ClientSession:
     """One connection of a client."""
 
-    def __init__(self, premises: BrokerModel, write: Callable[[bytes], None]) -> None:
-        self._premises = premises
+    def __init__(self, model: BrokerModel, write: Callable[[bytes], None]) -> None:
+        self._model = model
         self._write = write
         self._buffer = b""
-        self._greeted = False
+        self._has_started = False
         self._user = ""
         self._host: VirtualHost | None = None
         self._frame_max = _FRAME_MAX
@@ -361,10 +361,10 @@ class ClientSession:
     def feed(self, data: bytes) -> None:
         """Process received bytes."""
         self._buffer += data
-        if not self._greeted:
+        if not self._has_started:
             if len(self._buffer) < len(_GREETING):
                 return
-            self._greet()
+            self._send_start()
         position = 0
         buffer = self._buffer
         while not self.is_over and len(buffer) - position >= 8:
@@ -393,19 +393,19 @@ class ClientSession:
         if self._host is not None:
             self._host.leave(self)
 
-    def _greet(self) -> None:
+    def _send_start(self) -> None:
         if self._buffer[: len(_GREETING)] != _GREETING:
             self._write(_GREETING)
             self.is_over = True
             return
-        self._greeted = True
+        self._has_started = True
         self._buffer = self._buffer[len(_GREETING) :]
         able: dict[str, FieldValue] = dict.fromkeys(_CAPABILITIES, True)
         about: dict[str, FieldValue] = {
             "capabilities": able,
             "product": "RabbitMQ",
             "platform": "redrive.testing.MemoryBroker",
-            "version": self._premises.version,
+            "version": self._model.version,
         }
         arguments = (
             b"\0\x09"
@@ -467,7 +467,7 @@ class ClientSession:
         _, _, rest = arguments.bytes().partition(b"\0")
         username, _, password = rest.partition(b"\0")
         name = username.decode("utf-8", "replace")
-        if mechanism != "PLAIN" or not self._premises.lets_in(
+        if mechanism != "PLAIN" or not self._model.lets_in(
             name, password.decode("utf-8", "replace")
         ):
             raise RefusedByModel(
@@ -478,7 +478,7 @@ class ClientSession:
         self._write(method_frame(0, _CONNECTION, 30, tune))
 
     def _open(self, name: str) -> None:
-        self._host = self._premises.virtual_hosts.get(name)
+        self._host = self._model.virtual_hosts.get(name)
         if self._host is None:
             raise RefusedByModel(NOT_ALLOWED, f"vhost {name} not found")
         self._write(method_frame(0, _CONNECTION, 41, b"\0"))

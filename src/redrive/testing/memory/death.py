@@ -42,7 +42,7 @@ class Death(NamedTuple):
     version: BrokerVersion
 
 
-def after_death(content: Content, burial: Death, carried: int) -> Content:
+def after_death(content: Content, death: Death, carried: int) -> Content:
     """Return the message to publish to the dead-letter exchange.
 
     An entry of `x-death` counts the deaths in one queue for one reason; it keeps the exchange and
@@ -50,24 +50,24 @@ def after_death(content: Content, burial: Death, carried: int) -> Content:
     4.0.5 and 4.3.6.
     """
     properties = content.properties
-    entries = _entries_so_far(content, burial.version)
-    known = [entry for entry in entries if _is_of(entry, burial.queue, burial.reason)]
-    others = [entry for entry in entries if not _is_of(entry, burial.queue, burial.reason)]
-    entry = _counted_again(known[0]) if known else _first_entry(content, burial)
-    notes = _about(burial, content, "first") if not _has_first(content, burial.version) else {}
-    if burial.version >= _LAST_DEATH_IS_TOLD_FROM:
-        notes |= _about(burial, content, "last")
+    entries = _entries_so_far(content, death.version)
+    known = [entry for entry in entries if _is_of(entry, death.queue, death.reason)]
+    others = [entry for entry in entries if not _is_of(entry, death.queue, death.reason)]
+    entry = _counted_again(known[0]) if known else _first_entry(content, death)
+    notes = _about(death, content, "first") if not _has_first(content, death.version) else {}
+    if death.version >= _LAST_DEATH_IS_TOLD_FROM:
+        notes |= _about(death, content, "last")
     if carried:
         notes[headers.DELIVERY_COUNT] = carried
     table = properties.headers
-    if burial.to_key is not None:
+    if death.to_key is not None:
         table = table.without(_COPY_LISTS.__contains__)
     table = table.with_fields([(headers.X_DEATH, array_of([entry, *others]))])
-    buried = with_headers(properties._replace(headers=table, expiration=None), notes)
+    marked = with_headers(properties._replace(headers=table, expiration=None), notes)
     return Content(
-        burial.to_exchange,
-        content.routing_keys if burial.to_key is None else (burial.to_key,),
-        buried,
+        death.to_exchange,
+        content.routing_keys if death.to_key is None else (death.to_key,),
+        marked,
         None,
         content.body,
         True,
@@ -115,15 +115,15 @@ def _is_of(entry: Table, queue: str, reason: str) -> bool:
     return entry.get("queue") == queue and entry.get("reason") == reason
 
 
-def _first_entry(content: Content, burial: Death) -> Table:
+def _first_entry(content: Content, death: Death) -> Table:
     keys: list[FieldValue] = list(content.routing_keys)
     fields = [
         ("count", _long(1)),
         ("exchange", encode_value(content.exchange)),
-        ("queue", encode_value(burial.queue)),
-        ("reason", encode_value(burial.reason)),
+        ("queue", encode_value(death.queue)),
+        ("reason", encode_value(death.reason)),
         ("routing-keys", encode_value(keys)),
-        ("time", encode_value(datetime.fromtimestamp(int(burial.time), UTC))),
+        ("time", encode_value(datetime.fromtimestamp(int(death.time), UTC))),
     ]
     if content.properties.expiration is not None:
         fields.insert(2, ("original-expiration", encode_value(content.properties.expiration)))
@@ -151,9 +151,9 @@ def _has_first(content: Content, version: BrokerVersion) -> bool:
     )
 
 
-def _about(burial: Death, content: Content, which: str) -> dict[str, FieldValue]:
+def _about(death: Death, content: Content, which: str) -> dict[str, FieldValue]:
     return {
         f"x-{which}-death-exchange": content.exchange,
-        f"x-{which}-death-queue": burial.queue,
-        f"x-{which}-death-reason": burial.reason,
+        f"x-{which}-death-queue": death.queue,
+        f"x-{which}-death-reason": death.reason,
     }

@@ -19,11 +19,11 @@ _LONGEST_SLEEP = 1.0
 class _Client:
     """A connection with its unsent data."""
 
-    def __init__(self, connection: socket.socket, premises: BrokerModel) -> None:
+    def __init__(self, connection: socket.socket, model: BrokerModel) -> None:
         self.socket = connection
         self.pending: list[bytes] = []
         self.told_at = time.monotonic()
-        self.session = ClientSession(premises, self.pending.append)
+        self.session = ClientSession(model, self.pending.append)
 
     def flush(self) -> bool:
         """Send as much as possible; return False if data is left."""
@@ -53,11 +53,11 @@ class Loopback:
 
     def __init__(
         self,
-        premises: BrokerModel,
+        model: BrokerModel,
         run: Callable[[], None],
         next_due: Callable[[], float | None],
     ) -> None:
-        self._premises = premises
+        self._model = model
         self._run = run
         self._next_due = next_due
         self.lock = threading.RLock()
@@ -65,10 +65,10 @@ class Loopback:
         self._selector = selectors.DefaultSelector()
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self._listening.setblocking(False)
-        self._bell, self._ear = socket.socketpair()
-        self._ear.setblocking(False)
-        self._bell.setblocking(False)
-        for one in (self._listening, self._ear):
+        self._wake_end, self._wake_start = socket.socketpair()
+        self._wake_start.setblocking(False)
+        self._wake_end.setblocking(False)
+        for one in (self._listening, self._wake_start):
             self._selector.register(one, selectors.EVENT_READ)
         self._closing = False
         self._thread = threading.Thread(
@@ -106,7 +106,7 @@ class Loopback:
 
     def _ring(self) -> None:
         with contextlib.suppress(OSError):  # full, so the thread wakes anyway; or it has ended
-            self._bell.send(b"\0")
+            self._wake_end.send(b"\0")
 
     # --- the thread -------------------------------------------------------------------------------
 
@@ -133,9 +133,9 @@ class Loopback:
     def _attend(self, ready: object) -> None:
         if ready is self._listening:
             self._accept()
-        elif ready is self._ear:
+        elif ready is self._wake_start:
             with contextlib.suppress(BlockingIOError):
-                self._ear.recv(_READ_SIZE)
+                self._wake_start.recv(_READ_SIZE)
         else:
             client = self._clients.get(ready) if isinstance(ready, socket.socket) else None
             if client is not None:
@@ -146,7 +146,7 @@ class Loopback:
             connection, _ = self._listening.accept()
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._clients[connection] = _Client(connection, self._premises)
+            self._clients[connection] = _Client(connection, self._model)
             self._selector.register(connection, selectors.EVENT_READ)
 
     def _read(self, client: _Client) -> None:
@@ -186,6 +186,6 @@ class Loopback:
         with self.lock:
             for client in list(self._clients.values()):
                 self._hang_up(client)
-            for one in (self._listening, self._ear, self._bell):
+            for one in (self._listening, self._wake_start, self._wake_end):
                 one.close()
             self._selector.close()

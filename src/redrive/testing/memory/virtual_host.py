@@ -271,13 +271,13 @@ class VirtualHost:
             self._routes[place] = list(found)
         return list(found)
 
-    def bury(self, queue: QueueModel, copy: MessageCopy, reason: Reason) -> None:
+    def dead_letter(self, queue: QueueModel, copy: MessageCopy, reason: Reason) -> None:
         """Dead-letter a message that was removed from a queue; drop it if there is no dead-letter
         exchange."""
         arguments = queue.arguments
         if arguments.dead_letter_exchange is None:
             return
-        burial = Death(
+        death = Death(
             queue.name,
             reason,
             self.now(),
@@ -287,7 +287,7 @@ class VirtualHost:
         )
         carried = queue.carried_from(copy, rejected=reason == "rejected")
         try:
-            content = after_death(copy.content, burial, carried)
+            content = after_death(copy.content, death, carried)
         except NotReadable:
             return
         if not self._dead_letter(content, reason) and arguments.at_least_once:
@@ -301,7 +301,7 @@ class VirtualHost:
     def reject(self, queue: QueueModel, copy: MessageCopy) -> None:
         """Dead-letter a message that a consumer has rejected."""
         queue.settled(copy)
-        self.bury(queue, copy, "rejected")
+        self.dead_letter(queue, copy, "rejected")
         self.changed(queue)
 
     def give_back(self, queue: QueueModel, copy: MessageCopy, *, failed: bool) -> None:
@@ -309,7 +309,7 @@ class VirtualHost:
         if self.queues.get(queue.name) is not queue:
             return
         if not queue.give_back(copy, self.now(), failed=failed):
-            self.bury(queue, copy, "delivery_limit")
+            self.dead_letter(queue, copy, "delivery_limit")
         self.changed(queue)
 
     # --- consumers --------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ class VirtualHost:
         expired = queue.expire(now)
         while True:
             for copy in expired:
-                self.bury(queue, copy, "expired")
+                self.dead_letter(queue, copy, "expired")
             consumer = queue.consumer_with_room() if len(queue) else None
             if consumer is None:
                 break
@@ -414,7 +414,7 @@ class VirtualHost:
     def _put(self, queue: QueueModel, content: Content) -> bool:
         taken, dropped = queue.put(content, self.now())
         for copy in dropped:
-            self.bury(queue, copy, "maxlen")
+            self.dead_letter(queue, copy, "maxlen")
         self.changed(queue)
         return taken
 
