@@ -152,7 +152,7 @@ def main_without(library: str, *words: str) -> tuple[int, str]:
     ("library", "extra", "words"),
     [
         ("typer", "cli", ["status", "q"]),
-        ("rich.text", "cli", ["failed", "columns"]),
+        ("rich.cells", "cli", ["failed", "columns"]),
         # Each command of Spark is called in tests/packaging, where it is really missing.
         ("pyspark", "spark", ["spark", "requeue", "q", "--archive", "a"]),
     ],
