@@ -49,6 +49,8 @@ KINDS = {
     "retry: {backoff: {growth: linear, first: 100ms, cap: 1s}}}}",
     "in order": "subscriptions: {a@b: {routing_keys: [user.*], ordered: true, retry: {delay: 20m, "
     "backoff: [1s, 1m]}}}",
+    "in order, with what comes behind parked": "subscriptions: {a@b: {routing_keys: [user.*], "
+    "ordered: true, when_given_up: park}}",
     "in order, of tags, with a full failed queue": (
         "subscriptions: {a@b: {routing_keys: [user.*], ordered: true, tags: vip && (eu || us), "
         "max_failed: 3}}"
