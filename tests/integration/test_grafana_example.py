@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from contract.support import Recorder, Service, always_fails, retrying
 from exporter_support import exporting, get, made_by_others, samples
+from redrive import App
 from redrive.cli.metrics_server import MetricsAddress, serving
 from redrive.pubsub.blocking.subscriber import Subscriber
 from waiting import wait_until
@@ -22,6 +23,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples/06-grafana"
 _NAME = re.compile(r"\b(?:messaging|redrive)_[a-z_]+\b")
 _MATCHERS = re.compile(r"\{[^{}]*\}")
 _CLAUSE = re.compile(r"\b(?:by|without|on|ignoring)\s*\(([^()]*)\)")
+_TEXT = re.compile(r'"([^"]*)"')
 _LABEL = re.compile(r"([a-z_]+)\s*(?:=~|!~|!=|=)")
 OF_PROMETHEUS = {"le", "instance", "job", "__name__"}
 """Labels that Prometheus adds, or that every histogram has."""
@@ -43,7 +45,8 @@ def asked_by(expression: str) -> Asked:
     bare = _MATCHERS.sub("", expression)
     for clause in _CLAUSE.findall(bare):
         labels |= {label.strip() for label in clause.split(",")}
-    return Asked(set(_NAME.findall(_CLAUSE.sub("", bare))), labels)
+    labels |= {text for text in _TEXT.findall(bare) if _NAME.fullmatch(text)}
+    return Asked(set(_NAME.findall(_TEXT.sub("", _CLAUSE.sub("", bare)))), labels)
 
 
 def expressions_of_the_board() -> list[str]:
@@ -100,8 +103,11 @@ def served(rabbitmq_url: str, rabbitmq_management_url: str) -> Iterator[Served]:
                 lambda: any(value for _, value in samples(port, "redrive_messages_handled_total")),
                 "it is handled",
             )
+            App(rabbitmq_url).pause(service.queue)
+            wait_until(lambda: samples(port, "redrive_subscribers_stopped"), "it is paused")
+            worker = served_at(port)
         wait_until(lambda: samples(other, "redrive_queue_head_age_seconds"), "an age is served")
-        worker, exporter = served_at(port), served_at(other)
+        exporter = served_at(other)
         yield Served(worker.metrics | exporter.metrics, worker.labels | exporter.labels)
 
 
