@@ -46,16 +46,7 @@ def discard(
             show_default=False,
         ),
     ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            metavar="N",
-            min=1,
-            help="How many messages at most, oldest first. Default: all.",
-            show_default=False,
-        ),
-    ] = None,
+    limit: message_options.Limit = None,
     reason: job_options.Reason = "",
     journal: job_options.JournalFile = None,
     dry_run: options.DryRun = False,

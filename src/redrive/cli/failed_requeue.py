@@ -48,16 +48,7 @@ def requeue(
             show_default=False,
         ),
     ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            metavar="N",
-            min=1,
-            help="How many messages at most, oldest first. Default: all.",
-            show_default=False,
-        ),
-    ] = None,
+    limit: message_options.Limit = None,
     rate: options.Rate = None,
     pace_by_depth: Annotated[
         int | None,

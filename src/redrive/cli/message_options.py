@@ -41,6 +41,16 @@ Where = Annotated[
         help="Only messages that match this filter: error_type = 'KeyError' and retries > 2",
     ),
 ]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=1,
+        help="How many messages at most, oldest first. Default: all.",
+        show_default=False,
+    ),
+]
 Group = Annotated[
     list[str] | None,
     typer.Option(

@@ -43,6 +43,7 @@ class StreamConsumer:
         received: Callable[[Row], None],
         refused: Callable[[RedriveError], None],
         begun: Callable[[], None] | None = None,
+        prefetch: int = _PREFETCH,
     ) -> None:
         self._connection = connection
         self._stream = stream
@@ -50,7 +51,8 @@ class StreamConsumer:
         self._row = received
         self._refused = refused
         self._begun = begun
-        self._number = 0
+        self._prefetch = prefetch
+        self._channel: Channel | None = None
         events = ChannelEvents(
             self._received, _no_returns, _no_confirms, self._closed, self._cancelled
         )
@@ -58,14 +60,23 @@ class StreamConsumer:
 
     def ack(self, tag: int) -> None:
         """Let the broker send more, after the first `tag` entries: acks don't remove entries."""
-        self._connection.write(ack_frame(self._number, tag, multiple=True))
+        if self._channel is not None:
+            self._connection.write(ack_frame(self._channel.number, tag, multiple=True))
+
+    def close(self, done: Callable[[], None]) -> None:
+        """Stop reading, and call `done` once no more can come."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close(done)
 
     def _opened(self, channel: Channel) -> None:
-        self._number = channel.number
-        channel.limit(_PREFETCH)
+        self._channel = channel
+        channel.limit(self._prefetch)
         channel.consume(self._stream, self._begun, offset=self._start)
 
     def _received(self, received: Received) -> None:
+        if self._channel is None:
+            return
         try:
             properties = Properties.parse(received.properties)
         except Malformed:

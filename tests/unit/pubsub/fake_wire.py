@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from redrive.amqp.field_table import Table
 from redrive.amqp.frames import ChannelEvents, Received, Returned
+from redrive.amqp.properties import Properties
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub.lifecycle import Listener
 from redrive.pubsub.wire_protocol import Channel, Done, Wire
@@ -170,6 +172,11 @@ class FakeChannel:
         self.unsettled[self._delivered] = received
         self.events.delivered(received)
         return received.delivery_tag
+
+    def deliver_entry(self, body: bytes) -> int:
+        """Delivers the next entry of a stream, with its offset; returns its delivery tag."""
+        offset = Table.of({"x-stream-offset": self._delivered})
+        return self.deliver(body, properties=Properties(headers=offset).encode())
 
     def ack(self, tag: int, *, multiple: bool = False) -> None:
         """Confirms a publish, or all up to it."""

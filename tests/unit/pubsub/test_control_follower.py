@@ -134,9 +134,7 @@ def test_a_message_that_comes_after_the_pause_is_not_begun(running: Followed) ->
     running.deliver()
     running.handle()
     control = Control("orders", "pause", datetime.now(UTC))
-    running.stream.deliver(
-        control.encode(), properties=Properties(headers=Table.of({"x-stream-offset": 0})).encode()
-    )
+    running.stream.deliver_entry(control.encode())
     running.consuming.deliver(b"late")  # before the broker has answered the cancel
     running.run()
     assert not running.workers.waiting

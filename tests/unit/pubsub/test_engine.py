@@ -920,7 +920,7 @@ class ParkingEngine(RunningEngine):
         log = self.link.wire.channel
         assert list(log.consumers.values()) == ["orders@parked"]
         for entry in (*entries, fence.body):
-            log.deliver(entry)
+            log.deliver_entry(entry)
         self.run()
         self.append()
 

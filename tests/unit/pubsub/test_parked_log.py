@@ -26,9 +26,9 @@ class Reading:
 
 def test_it_ends_once_the_fence_was_read_and_its_channel_is_closed() -> None:
     reading = Reading()
-    reading.wire.channel.deliver(b"entry")
-    reading.wire.channel.deliver(b"fence")
-    reading.wire.channel.deliver(b"later")
+    reading.wire.channel.deliver_entry(b"entry")
+    reading.wire.channel.deliver_entry(b"fence")
+    reading.wire.channel.deliver_entry(b"later")
     assert (reading.read, reading.ends) == ([b"entry", b"fence"], 0)
     reading.wire.answer_all()
     assert reading.ends == 1
@@ -38,7 +38,7 @@ def test_it_ends_once_the_fence_was_read_and_its_channel_is_closed() -> None:
 def test_a_long_log_is_acked_so_that_the_rest_of_it_comes() -> None:
     reading = Reading()
     for number in range(1000):
-        reading.wire.channel.deliver(str(number).encode())
+        reading.wire.channel.deliver_entry(str(number).encode())
     assert len(reading.read) == 1000
 
 
