@@ -12,7 +12,7 @@ import typer
 from redrive.cli import completion, environment
 from redrive.cli.output import OutputFormat
 from redrive.errors import ConfigurationError
-from redrive.pubsub.blocking.session import Session
+from redrive.pubsub.blocking.connection_pool import ConnectionPool
 from redrive.topology.names import ExchangeFamily
 
 DEFAULT_URL, URL_VARIABLE = environment.DEFAULT_URL, environment.URL_VARIABLE
@@ -165,7 +165,7 @@ class SourceOptions(FamilyOptions):
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the single options of each parameter that is an object of options, and a
-    session of connections that its steps share.
+    pool of connections that its steps share.
 
     typer only knows single parameters, so each field of the object becomes one, at the object's
     place in the help. The command itself still gets the object, such as `BrokerOptions`.
@@ -199,7 +199,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         for name, kind in objects.items():
             values = {one.name: given.pop(one.name) for one in fields(kind) if one.init}
             given[name] = kind(**values)
-        with Session.opened():
+        with ConnectionPool.opened():
             command(**given)
 
     vars(call)["__signature__"] = signature.replace(parameters=parameters)

@@ -30,7 +30,7 @@ from redrive.failures.operator_name import acting_for
 from redrive.failures.order import Order
 from redrive.failures.requeue_job import OutcomeCounts
 from redrive.failures.running_job import check_alone
-from redrive.pubsub.blocking.session import Session
+from redrive.pubsub.blocking.connection_pool import ConnectionPool
 from redrive.pubsub.reports import RequeueProgress
 from redrive.redaction import KINDS_VARIABLE, redact_kinds_named
 from redrive.topology.names import ExchangeFamily
@@ -259,7 +259,7 @@ def main() -> None:
         worker = Worker(orders, told)
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, lambda *_: worker.ended.set())
-        with Session.opened():
+        with ConnectionPool.opened():
             worker.run()
     sys.stdout.flush()
     # The thread that reads tasks may be blocked, and would keep the process from exiting.

@@ -263,8 +263,8 @@ def test_a_shell_of_triage_speaks_to_no_broker_itself() -> None:
         of_triage = ("failed", "jobs", "job_", "look")
         if part_of(module) == "cli" and not module.name.startswith(of_triage):
             return set()
-        # A session only has connections of others shared.
-        names = set(imported(text_of(module))) - {"redrive.pubsub.blocking.session"}
+        # A pool only has connections of others shared.
+        names = set(imported(text_of(module))) - {"redrive.pubsub.blocking.connection_pool"}
         return {name for name in names if "pubsub.blocking" in name or "pubsub.transfer" in name}
 
     assert faults_of(brokers_asked, "cli", "web") == {}

@@ -14,8 +14,8 @@ from pika.adapters.select_connection import IOLoop
 
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub.blocking import client_errors
+from redrive.pubsub.blocking.connection_pool import ConnectionPool, close
 from redrive.pubsub.blocking.pika_log import own_use
-from redrive.pubsub.blocking.session import Session, close
 from redrive.pubsub.blocking.wire import WireConnection
 from redrive.pubsub.lifecycle import (
     CLOSING_TIME,
@@ -90,19 +90,19 @@ class Connector(BrokerAccess):
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[pika.BlockingConnection]:
-        """Provide a connection as `blocking` does; in a session, it may have been used before.
+        """Provide a connection as `blocking` does; with a pool, it may have been used before.
 
         Use `blocking` to rely on the connection's end, or to check the user's current rights.
         """
-        session = Session.current
-        if session is None:
+        pool = ConnectionPool.current
+        if pool is None:
             with self.blocking() as connection:
                 yield connection
             return
         key = (self.url, self.credentials, self.ssl_context)
         with own_use():
             try:
-                with session.connection(key, self._first_that_answers) as connection:
+                with pool.connection(key, self._first_that_answers) as connection:
                     yield connection
             except (exceptions.AMQPConnectionError, OSError) as error:
                 raise client_errors.of_connection(error, self.url) from error

@@ -16,7 +16,7 @@ _ANSWERS_WITHIN = 10.0
 
 def send(connector: Connector, exchanges: ExchangeFamily, control: Control) -> None:
     """Append to the control stream, and return once the broker has it."""
-    with declaring(connector) as declarer:
+    with declaring(connector, publishes=True) as declarer:
         try:
             declarer.declare(control_queue(exchanges))
         except PermissionDenied:

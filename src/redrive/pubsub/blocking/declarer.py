@@ -358,10 +358,16 @@ class Declarer:
 
 
 @contextlib.contextmanager
-def declaring(connector: Connector) -> Iterator[Declarer]:
+def declaring(connector: Connector, *, publishes: bool = False) -> Iterator[Declarer]:
     """Provide a declarer on its own channel; pika's errors inside the block are converted to
-    redrive's."""
-    with connector.shared() as connection:
+    redrive's.
+
+    Args:
+        connector: the broker.
+        publishes: whether the block publishes. Then the connection is not used again: a broker
+            with a resource alarm stops reading from it.
+    """
+    with connector.blocking() if publishes else connector.shared() as connection:
         declarer = Declarer(connection, connector.url.address)
         try:
             yield declarer

@@ -18,13 +18,13 @@ class _Idle(NamedTuple):
     timer: threading.Timer
 
 
-class Session:
+class ConnectionPool:
     """Keeps the short-lived connections of a process open between two uses, until it ends.
 
-    There is at most one session at a time, that of the command which the process runs.
+    There is at most one pool at a time, that of the command which the process runs.
     """
 
-    current: ClassVar["Session | None"] = None
+    current: ClassVar["ConnectionPool | None"] = None
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,12 +38,12 @@ class Session:
         if cls.current is not None:
             yield
             return
-        session = cls.current = cls()
+        pool = cls.current = cls()
         try:
             yield
         finally:
             cls.current = None
-            session._close()
+            pool._close()
 
     @contextlib.contextmanager
     def connection(
@@ -79,7 +79,11 @@ class Session:
         return None
 
     def _give_back(self, key: object, connection: "pika.BlockingConnection") -> None:
-        if not connection.is_open or Session.current is not self or os.getpid() != self._process:
+        if (
+            not connection.is_open
+            or ConnectionPool.current is not self
+            or os.getpid() != self._process
+        ):
             close(connection)
             return
         timer = threading.Timer(_IDLE_SECONDS, self._expire, (key, connection))
