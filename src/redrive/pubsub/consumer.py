@@ -86,8 +86,8 @@ class Consumer:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is alive but paused."""
-        return self.alive and self._paused
+        """Whether it is paused. It may be before its channel is open."""
+        return self._paused
 
     @property
     def prefetch(self) -> int:

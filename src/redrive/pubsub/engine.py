@@ -232,7 +232,7 @@ class Engine:
     def consuming(self) -> bool:
         """Whether messages would arrive now, if there were any."""
         consumer = self._consumer
-        if consumer is None or self._stopping:
+        if consumer is None or self._stopping or not consumer.alive:
             return False
         return consumer.consuming or consumer.is_paused
 

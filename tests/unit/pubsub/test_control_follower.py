@@ -89,6 +89,20 @@ def test_nothing_is_taken_until_the_stream_is_read() -> None:
     assert running.consuming.consumers
 
 
+@pytest.mark.parametrize("answered", range(4))
+def test_messages_are_taken_however_late_the_broker_opens_the_channel_for_them(
+    answered: int,
+) -> None:
+    running = Followed()
+    wire = running.link.connect(FakeWire(COUNTS_NONE))
+    for _ in range(answered):
+        wire.answer()
+    running.link.sleep(5)  # the stream counts as read
+    running.link.run()
+    running.settle_down()
+    assert "orders" in [queue for one in wire.channels for queue in one.consumers.values()]
+
+
 def test_a_worker_that_starts_keeps_to_a_pause_and_takes_nothing_at_all() -> None:
     running = Followed()
     running.connect(COUNTS_NONE)
