@@ -5,6 +5,7 @@ import inspect
 import logging
 import sys
 import threading
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -36,6 +37,7 @@ from redrive.pubsub.url import Credentials, seconds_of
 from redrive.pubsub.work import ConsumeOptions
 from redrive.topology.durations import Duration, duration_of
 from redrive.topology.names import ExchangeFamily
+from redrive.topology.rates import Rate
 
 if TYPE_CHECKING:
     from redrive.pubsub.app_settings import Settings
@@ -154,6 +156,109 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
         if url is not None and not _is_settings(url):
             # check now rather than at startup: an invalid URL is the caller's mistake
             BrokerAccess(cast("Address", url), self._shown_name, credentials, ssl_context)
+
+    @abstractmethod
+    def declare(self) -> object:
+        """Declare everything that the subscribers need. Calling it again changes nothing.
+
+        Raises:
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as a
+                subscriber's `declare`.
+        """
+
+    @abstractmethod
+    def start(self, only: Sequence[str] | None = None) -> object:
+        """Enter the lifespans and return once all queues exist and are being consumed.
+
+        If one of them fails, nothing is consumed and the lifespans are exited again.
+
+        Args:
+            only: queues of the subscribers to run; None for all of them.
+
+        Raises:
+            ConfigurationError: the app is already running or has no URL, a subscriber has no
+                handler, or a lifespan raised.
+            TopologyMismatch, PermissionDenied, BrokerUnavailable: as a subscriber's `declare`; if
+                the broker does not answer, the app waits as long as the subscribers' patience
+                allows.
+        """
+
+    @abstractmethod
+    def run(self, only: Sequence[str] | None = None) -> object:
+        """Run until `stop`, SIGTERM or SIGINT, or until a subscriber fails.
+
+        Then all subscribers stop taking messages at the same time, finish and ack what is running,
+        and the lifespans are exited. A second signal stops at once.
+
+        Args:
+            only: queues of the subscribers to run; None for all of them.
+
+        Raises:
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `start`.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Make all subscribers stop taking messages; `run` returns once running handlers have
+        finished.
+
+        Can be called from any thread, and from a handler.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop the connections at once. Messages in running handlers are redelivered; handlers that
+        are awaited are cancelled."""
+
+    @abstractmethod
+    def pause(
+        self,
+        queue: str,
+        *,
+        reason: str = "",
+        duration: Duration | None = None,
+        rate: Rate | None = None,
+    ) -> object:
+        """Pause a subscription: its workers take no more messages, wherever they run.
+
+        Workers notice within two seconds, finish what is running, and return the rest to the queue
+        uncounted. Workers that start later keep to it. The pause is kept by the broker, in the
+        stream `master.control`.
+
+        Args:
+            queue: its main queue, of this app or another one.
+            reason: why, for people.
+            duration: how long; None until `resume`.
+            rate: go slower instead: messages per second of all workers together, or a text such as
+                `10/s`.
+
+        Raises:
+            ConfigurationError: an argument is invalid, or the app has no URL.
+            PermissionDenied: the user may not write to the stream.
+            BrokerUnavailable: no broker answered.
+        """
+
+    @abstractmethod
+    def resume(self, queue: str, *, reason: str = "") -> object:
+        """End a pause, or a rate: the workers of a subscription take messages as usual.
+
+        Args:
+            queue: its main queue.
+            reason: why, for people.
+
+        Raises:
+            ConfigurationError, PermissionDenied, BrokerUnavailable: as `pause`.
+        """
+
+    @abstractmethod
+    def close(self) -> object:
+        """Stop as `stop` does, wait for it, exit the lifespans and close the publisher.
+
+        Calling it again does nothing.
+
+        Raises:
+            ConfigurationError: a lifespan raised.
+        """
 
     @property
     def subscribers(self) -> tuple[AnySubscriber, ...]:

@@ -192,6 +192,91 @@ class PublisherBase(ABC):
         """Number of messages that reached no queue, since the publisher was made."""
         return self._unroutable
 
+    @abstractmethod
+    def publish(
+        self,
+        body: object,
+        routing_key: str,
+        *,
+        headers: Mapping[str, FieldValue] | None = None,
+        message_id: str | None = None,
+        mandatory: bool = False,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        timeout: Duration | None = None,
+        tags: Collection[str] = (),
+        extras: Extras = NO_EXTRAS,
+    ) -> object:
+        """Publish one message and return when the broker has confirmed it.
+
+        If an awaited call is cancelled before the message was sent, it is not sent. If cancelled
+        later, it is unknown whether the broker has it.
+
+        Args:
+            body: bytes or a str, sent as they are; or a pydantic model, a dict or anything else
+                that can be converted to JSON.
+            routing_key: at most 255 bytes.
+            headers: your own headers.
+            message_id: a UUID by default.
+            mandatory: raise an error if no queue is bound for the message. Otherwise it is counted
+                in `unroutable`, and a warning is logged once for each routing key.
+            delay: how long the message waits before subscribers get it; never less, and at most one
+                tick of the family more.
+            deliver_at: when subscribers get it, as an aware datetime; a past one means now. The
+                subscriptions that exist at that time get it, not the present ones.
+            timeout: how long to wait for the confirm, including connecting and the time for which
+                the broker blocks publishers.
+            tags: tags that subscriptions can filter by, besides the routing key.
+            extras: correlation id, reply-to and other message properties.
+
+        Returns:
+            The message id.
+
+        Raises:
+            ConfigurationError: the body, the routing key or a header can't be sent, the delay is
+                out of range, the publisher is closed, or this is called on the I/O thread of a
+                `Publisher`.
+            Unroutable: no queue is bound for the message, and `mandatory` is set.
+            PublishNacked: the broker refused the message.
+            PublishTimeout: no confirm came in time; it is unknown whether the broker has the
+                message.
+            BrokerUnavailable: no broker answered at the first connection.
+        """
+
+    @abstractmethod
+    def publish_many(
+        self,
+        messages: Iterable[Publishable],
+        *,
+        mandatory: bool = False,
+        timeout: Duration | None = None,
+    ) -> object:
+        """Publish any number of messages in constant memory, with thousands unconfirmed at a time.
+
+        If nothing is confirmed for `timeout`, the unconfirmed messages and all that follow are
+        reported as failed.
+
+        Args:
+            messages: pairs of body and routing key, or triples with headers; from a list or a
+                generator, and for an `AsyncPublisher` also from an async generator.
+            mandatory: count messages that no queue is bound for as failed. Otherwise a warning is
+                logged, as for `publish`.
+            timeout: how long the broker may confirm nothing.
+
+        Returns:
+            How many messages were confirmed, and which ones were not, with the reason. A message
+            that can't be sent at all is among the latter; the others are still sent.
+
+        Raises:
+            ConfigurationError: the publisher is closed.
+            BrokerUnavailable: no broker answered at the first connection.
+        """
+
+    @abstractmethod
+    def close(self) -> object:
+        """Close the connection. Messages that other threads or tasks still wait for are no longer
+        confirmed."""
+
     def publish_then_ack(
         self,
         body: object,

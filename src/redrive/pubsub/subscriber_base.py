@@ -6,6 +6,7 @@ import re
 import textwrap
 import threading
 import uuid
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypedDict, TypeVar, cast, overload
@@ -308,6 +309,57 @@ class SubscriberBase(MiddlewareRegistry):
             f"the subscriber of queue {self.subscription.queue!r} has no broker",
             "Run the app that it belongs to, or give it a URL.",
         )
+
+    @abstractmethod
+    def declare(self) -> object:
+        """Declare exchanges, queues and bindings now. Calling it again changes nothing.
+
+        Raises:
+            TopologyMismatch: an object exists with other arguments.
+            PermissionDenied: the user lacks a permission.
+            BrokerUnavailable: no broker answered.
+            ConfigurationError: the broker is too old.
+        """
+
+    @abstractmethod
+    def start(self) -> object:
+        """Start consuming in the background, and return.
+
+        Raises:
+            ConfigurationError: there is no handler, the subscriber is already running, or it has no
+                broker.
+        """
+
+    @abstractmethod
+    def run(self) -> object:
+        """Consume until `stop`, SIGTERM or SIGINT, then stop taking messages, finish what is
+        running, ack and return. A second signal stops at once.
+
+        If an awaited call is cancelled, it shuts down in the same way before it raises; cancelled
+        again, it stops at once.
+
+        Raises:
+            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`,
+                at the start.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop taking messages; `run` returns once running handlers have finished. Can be called
+        from any thread, and from a handler."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop the connection at once. Messages in running handlers are redelivered; handlers that
+        are awaited are cancelled."""
+
+    @abstractmethod
+    def wait(self, timeout: float | None = None) -> object:
+        """Wait until it has stopped; return False if that takes more than `timeout` seconds.
+
+        Raises:
+            RedriveError: why it could not run.
+        """
 
     @property
     def hung(self) -> int:

@@ -35,6 +35,10 @@ class Subscriber(SubscriberBase):
         """Where it would connect to."""
         return self._access
 
+    def _does_nothing(self, *_: object, **__: object) -> None: ...
+
+    declare = start = run = stop = abort = wait = _does_nothing
+
     @property
     def options(self) -> ConsumeOptions:
         """What it makes of its arguments."""

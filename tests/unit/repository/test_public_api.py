@@ -163,7 +163,11 @@ def signature(function: Function, path: str | None = None) -> str:
     if "property" in decorators:
         return f"{function.name}: {returns}"
     kind = "async def" if isinstance(function, ast.AsyncFunctionDef) else "def"
-    made = "".join(f"@{decorator} " for decorator in decorators if decorator != "abstractmethod")
+    made = "".join(
+        f"@{decorator} "
+        for decorator in decorators
+        if decorator not in ("abstractmethod", "override")
+    )
     return f"{made}{kind} {path or function.name}({ast.unparse(function.args)}) -> {returns}"
 
 

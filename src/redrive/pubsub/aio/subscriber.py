@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import ClassVar, Literal, Self
 
+from typing_extensions import override
+
 from redrive.errors import ConfigurationError
 from redrive.pubsub.aio.connection import Connector
 from redrive.pubsub.aio.declarer import declare
@@ -67,24 +69,12 @@ class AsyncSubscriber(SubscriberBase):
             raise self._no_broker_yet()
         return self._connector
 
+    @override
     async def declare(self) -> None:
-        """Declare exchanges, queues and bindings now. Calling it again changes nothing.
-
-        Raises:
-            TopologyMismatch: an object exists with other arguments.
-            PermissionDenied: the user lacks a permission.
-            BrokerUnavailable: no broker answered.
-            ConfigurationError: the broker is too old.
-        """
         await declare(self.access, self.subscription)
 
+    @override
     async def start(self) -> None:
-        """Start consuming in background tasks, and return.
-
-        Raises:
-            ConfigurationError: there is no handler, the subscriber is already running, or it has no
-                broker.
-        """
         self._begin(None, surrounded(self._options, [self]))
 
     def _begin(
@@ -107,28 +97,17 @@ class AsyncSubscriber(SubscriberBase):
         )
         self._processing.start()
 
+    @override
     async def run(self) -> None:
-        """Consume until `stop`, SIGTERM or SIGINT, then stop taking messages, finish what is
-        running, ack and return. A second signal stops at once.
-
-        If this is cancelled, it shuts down in the same way before it raises; cancelled again, it
-        stops at once.
-
-        Raises:
-            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`,
-                at the start.
-        """
         await run(self)
 
+    @override
     def stop(self) -> None:
-        """Stop taking messages; `run` returns once running handlers have finished. Can be called
-        from any thread, and from a handler."""
         if self._processing is not None:
             self._processing.stop()
 
+    @override
     def abort(self) -> None:
-        """Drop the connection at once. Running handlers are cancelled, and their messages
-        redelivered."""
         if self._processing is not None:
             self._processing.abort()
 
@@ -146,12 +125,8 @@ class AsyncSubscriber(SubscriberBase):
         if self._processing is not None:
             await self._processing.known.wait()
 
+    @override
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has stopped; return False if that takes more than `timeout` seconds.
-
-        Raises:
-            RedriveError: why it could not run.
-        """
         processing = self._processing
         if processing is None:
             return True

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Literal, Self, cast
 
+from typing_extensions import override
+
 from redrive.errors import ConfigurationError
 from redrive.pubsub.application_base import AppBase, AppRun, lifespan_failed
 from redrive.pubsub.blocking.connection import Connector, Link
@@ -58,30 +60,13 @@ class App(AppBase[Subscriber, Publisher]):
     _publisher = Publisher
     _running: "_Running | None" = None
 
+    @override
     def declare(self) -> None:
-        """Declare everything that the subscribers need. Calling it again changes nothing.
-
-        Raises:
-            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as
-                `Subscriber.declare`.
-        """
         for subscriber, _ in self._run_of(None).subscribers:
             subscriber.declare()
 
+    @override
     def start(self, only: Sequence[str] | None = None) -> None:
-        """Enter the lifespans and return once all queues exist and are being consumed.
-
-        If one of them fails, nothing is consumed and the lifespans are exited again.
-
-        Args:
-            only: queues of the subscribers to run; None for all of them.
-
-        Raises:
-            ConfigurationError: the app is already running or has no URL, a subscriber has no
-                handler, or a lifespan raised.
-            TopologyMismatch, PermissionDenied, BrokerUnavailable: as `Subscriber.declare`; if the
-                broker does not answer, the app waits as long as the subscribers' patience allows.
-        """
         self._begin(only)
         running = cast("_Running", self._running)
         try:
@@ -122,19 +107,8 @@ class App(AppBase[Subscriber, Publisher]):
             raise
         return begin
 
+    @override
     def run(self, only: Sequence[str] | None = None) -> None:
-        """Run until `stop`, SIGTERM or SIGINT, or until a subscriber fails.
-
-        Then all subscribers stop taking messages at the same time, finish and ack what is running,
-        and the lifespans are exited. A second signal stops at once.
-
-        Args:
-            only: queues of the subscribers to run; None for all of them.
-
-        Raises:
-            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as
-                `Subscriber.run` and `start`.
-        """
         subscribers = [one for one, _ in self._run_of(only).subscribers]
         check_some(subscribers)
         try:
@@ -144,24 +118,21 @@ class App(AppBase[Subscriber, Publisher]):
         finally:
             self.close()
 
+    @override
     def stop(self) -> None:
-        """Make all subscribers stop taking messages; `run` returns once running handlers have
-        finished.
-
-        Can be called from any thread, including a handler's.
-        """
         running = self._running
         if running is not None:
             for subscriber in running.subscribers:
                 subscriber.stop()
 
+    @override
     def abort(self) -> None:
-        """Drop the connections at once. Messages in running handlers are redelivered."""
         running = self._running
         if running is not None:
             for subscriber in running.subscribers:
                 subscriber.abort()
 
+    @override
     def pause(
         self,
         queue: str,
@@ -170,37 +141,11 @@ class App(AppBase[Subscriber, Publisher]):
         duration: Duration | None = None,
         rate: Rate | None = None,
     ) -> None:
-        """Pause a subscription: its workers take no more messages, wherever they run.
-
-        Workers notice within two seconds, finish what is running, and return the rest to the queue
-        uncounted. Workers that start later keep to it. The pause is kept by the broker, in the
-        stream `master.control`.
-
-        Args:
-            queue: its main queue, of this app or another one.
-            reason: why, for people.
-            duration: how long; None until `resume`.
-            rate: go slower instead: messages per second of all workers together, or a text such as
-                `10/s`.
-
-        Raises:
-            ConfigurationError: an argument is invalid, or the app has no URL.
-            PermissionDenied: the user may not write to the stream.
-            BrokerUnavailable: no broker answered.
-        """
         control = control_for(queue, "pause", reason=reason, for_=duration, rate=rate)
         send(self._control_connector(), self._family_of(queue), control)
 
+    @override
     def resume(self, queue: str, *, reason: str = "") -> None:
-        """End a pause, or a rate: the workers of a subscription take messages as usual.
-
-        Args:
-            queue: its main queue.
-            reason: why, for people.
-
-        Raises:
-            ConfigurationError, PermissionDenied, BrokerUnavailable: as `pause`.
-        """
         control = control_for(queue, "resume", reason=reason)
         send(self._control_connector(), self._family_of(queue), control)
 
@@ -214,14 +159,8 @@ class App(AppBase[Subscriber, Publisher]):
         running = self._running
         return running is not None and all(one.ready for one in running.subscribers)
 
+    @override
     def close(self) -> None:
-        """Stop as `stop` does, wait for it, exit the lifespans and close the publisher.
-
-        Calling it again does nothing.
-
-        Raises:
-            ConfigurationError: a lifespan raised.
-        """
         self.stop()
         running, self._running = self._running, None
         try:

@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Self
 
+from typing_extensions import override
+
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
 from redrive.pubsub.blocking.connection import Connector, publishing_connection
@@ -50,6 +52,7 @@ class Publisher(PublisherBase):
         self._closed = False
         self._declaring = threading.Lock()
 
+    @override
     def publish(
         self,
         body: object,
@@ -64,38 +67,6 @@ class Publisher(PublisherBase):
         tags: Collection[str] = (),
         extras: Extras = NO_EXTRAS,
     ) -> str:
-        """Publish one message and return when the broker has confirmed it.
-
-        Args:
-            body: bytes or a str, sent as they are; or a pydantic model, a dict or anything else
-                that can be converted to JSON.
-            routing_key: at most 255 bytes.
-            headers: your own headers.
-            message_id: a UUID by default.
-            mandatory: raise an error if no queue is bound for the message. Otherwise it is counted
-                in `unroutable`, and a warning is logged once for each routing key.
-            delay: how long the message waits before subscribers get it; never less, and at most one
-                tick of the family more.
-            deliver_at: when subscribers get it, as an aware datetime; a past one means now. The
-                subscriptions that exist at that time get it, not the present ones.
-            timeout: how long to wait for the confirm, including connecting and the time for which
-                the broker blocks publishers.
-            tags: tags that subscriptions can filter by, besides the routing key.
-            extras: correlation id, reply-to and other message properties.
-
-        Returns:
-            The message id.
-
-        Raises:
-            ConfigurationError: the body, the routing key or a header can't be sent, the delay is
-                out of range, the publisher is closed, or this is called on the publisher's own I/O
-                thread.
-            Unroutable: no queue is bound for the message, and `mandatory` is set.
-            PublishNacked: the broker refused the message.
-            PublishTimeout: no confirm came in time; it is unknown whether the broker has the
-                message.
-            BrokerUnavailable: no broker answered at the first connection.
-        """
         prepared = self._prepared(
             body,
             routing_key,
@@ -111,6 +82,7 @@ class Publisher(PublisherBase):
         self._publish(prepared)
         return prepared.envelope.message_id
 
+    @override
     def publish_many(
         self,
         messages: Iterable[Publishable],
@@ -118,25 +90,6 @@ class Publisher(PublisherBase):
         mandatory: bool = False,
         timeout: Duration | None = None,
     ) -> PublishReport:
-        """Publish any number of messages in constant memory, with thousands unconfirmed at a time.
-
-        If nothing is confirmed for `timeout`, the unconfirmed messages and all that follow are
-        reported as failed.
-
-        Args:
-            messages: pairs of body and routing key, or triples with headers.
-            mandatory: count messages that no queue is bound for as failed. Otherwise a warning is
-                logged, as for `publish`.
-            timeout: how long the broker may confirm nothing.
-
-        Returns:
-            How many messages were confirmed, and which ones were not, with the reason. A message
-            that can't be sent at all is among the latter; the others are still sent.
-
-        Raises:
-            ConfigurationError: the publisher is closed.
-            BrokerUnavailable: no broker answered at the first connection.
-        """
         limit = self._timeout if timeout is None else seconds_of(timeout)
         session = self._open_session(limit)
         report = PublishReport()
@@ -191,9 +144,8 @@ class Publisher(PublisherBase):
             self._levels = 0  # whatever happened, the delay's queues may be gone
             raise ticket.error
 
+    @override
     def close(self) -> None:
-        """Close the connection. Messages that other threads still wait for are no longer
-        confirmed."""
         with self._starting:
             self._closed = True
             session, self._session = self._session, None

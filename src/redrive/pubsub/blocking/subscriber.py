@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
+from typing_extensions import override
+
 from redrive.errors import ConfigurationError
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare
@@ -57,24 +59,12 @@ class Subscriber(SubscriberBase):
             raise self._no_broker_yet()
         return self._connector
 
+    @override
     def declare(self) -> None:
-        """Declare exchanges, queues and bindings now. Calling it again changes nothing.
-
-        Raises:
-            TopologyMismatch: an object exists with other arguments.
-            PermissionDenied: the user lacks a permission.
-            BrokerUnavailable: no broker answered.
-            ConfigurationError: the broker is too old.
-        """
         declare(self.access, self.subscription)
 
+    @override
     def start(self) -> None:
-        """Start consuming on background threads, and return.
-
-        Raises:
-            ConfigurationError: there is no handler, the subscriber is already running, or it has no
-                broker.
-        """
         self._begin(None, surrounded(self._options, [self]))
 
     def _begin(
@@ -98,25 +88,18 @@ class Subscriber(SubscriberBase):
             )
             self._processing.start()
 
+    @override
     def run(self) -> None:
-        """Consume until `stop`, SIGTERM or SIGINT, then stop taking messages, finish what is
-        running, ack and return. A second signal stops at once.
-
-        Raises:
-            TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `declare`,
-                at the start.
-        """
         run(self)
 
+    @override
     def stop(self) -> None:
-        """Stop taking messages; `run` returns once running handlers have finished. Can be called
-        from any thread, including a handler's."""
         processing = self._processing
         if processing is not None:
             processing.stop()
 
+    @override
     def abort(self) -> None:
-        """Drop the connection at once. Messages in running handlers are redelivered."""
         processing = self._processing
         if processing is not None:
             processing.abort()
@@ -138,12 +121,8 @@ class Subscriber(SubscriberBase):
         if processing is not None:
             processing.known.wait()
 
+    @override
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has stopped; return False if that takes more than `timeout` seconds.
-
-        Raises:
-            RedriveError: why it could not run.
-        """
         processing = self._processing
         if processing is None:
             return True
