@@ -52,10 +52,9 @@ if TYPE_CHECKING:
     from redrive.pubsub.blocking.application import App, Router
     from redrive.pubsub.blocking.publisher import Publisher
     from redrive.pubsub.blocking.subscriber import Subscriber, run
-    from redrive.pubsub.current_message import current_message
     from redrive.pubsub.decoders import decode_msgpack, decode_protobuf
     from redrive.pubsub.envelope import Extras
-    from redrive.pubsub.message import Message
+    from redrive.pubsub.message import Message, current_message
     from redrive.pubsub.reports import (
         DiscardReport,
         FailedPublish,
@@ -194,13 +193,12 @@ _MODULES = {
         "Subscriber",
         "run",
     ),
-    "redrive.pubsub.current_message": ("current_message",),
     "redrive.pubsub.decoders": (
         "decode_msgpack",
         "decode_protobuf",
     ),
     "redrive.pubsub.envelope": ("Extras",),
-    "redrive.pubsub.message": ("Message",),
+    "redrive.pubsub.message": ("Message", "current_message"),
     "redrive.pubsub.reports": (
         "DiscardReport",
         "FailedPublish",

@@ -22,7 +22,7 @@ from redrive.failures.return_checks import ReturnChecks
 from redrive.failures.way_back import WayBack
 from redrive.pubsub.blocking.connection import Connector, publishing_connection
 from redrive.pubsub.blocking.declarer import declaring
-from redrive.pubsub.blocking.publisher_session import Session
+from redrive.pubsub.blocking.publisher import Session
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.in_flight import BulkTicket, ThreadInFlight
 from redrive.pubsub.reports import (

@@ -164,7 +164,7 @@ def _validating(annotation: object, adapter: pydantic.TypeAdapter[object]) -> Re
 
     def read(message: HasBody) -> object:
         body = message._utf8()
-        if php_envelope.read(body) is None:
+        if php_envelope.MARK not in body or php_envelope.read(body) is None:
             return _validated(adapter, body, message)
         return getattr(_validated(enveloped, body, message), "body")  # noqa: B009 - the model is made above
 

@@ -36,13 +36,12 @@ from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.consumer_count import ConsumerCount
 from redrive.pubsub.control_follower import ControlFollower, Controls
-from redrive.pubsub.current_message import current_handling
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.isolation import Isolation, of_this_process
 from redrive.pubsub.lanes import BlockedKey, Key, Lanes
 from redrive.pubsub.lifecycle import Link, reconnect_delay
 from redrive.pubsub.mailbox import Mailbox
-from redrive.pubsub.message import Message
+from redrive.pubsub.message import Message, current_handling
 from redrive.pubsub.order_counts import OrderCounts
 from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.pacer import Pacer

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import assert_never
 
-from redrive.pubsub.current_message import current_message
+from redrive.pubsub.message import current_message
 from redrive.pubsub.verdict import Verdict
 from redrive.redaction import printable, redact
 from redrive.topology.decision import (

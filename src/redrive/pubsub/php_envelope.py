@@ -6,7 +6,8 @@ import uuid
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-_MARK = b'"__id"'
+MARK = b'"__id"'
+"""What is in each envelope, and in hardly any other body."""
 _NAMES = {"body", "__id"}
 _ID = re.compile(r"[0-9]{14}-[0-9a-f]+")
 """PHP's `date('YmdHis')`, and the hex digits of `uniqid`."""
@@ -30,7 +31,7 @@ def read(body: bytes) -> PhpEnvelope | None:
     Only an object with exactly these two names and an id in this format is an envelope; anything
     else with a `body` or an `__id` is left as it is.
     """
-    if _MARK not in body:  # avoids parsing nearly all other bodies
+    if MARK not in body:
         return None
     from pydantic_core import from_json  # few bodies are envelopes, and the import is slow
 

@@ -3,7 +3,7 @@
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import ClassVar, NamedTuple
@@ -13,7 +13,6 @@ from redrive.errors import ConfigurationError, HandlerTimeout, RedriveError
 from redrive.pubsub import telemetry
 from redrive.pubsub.codec import Codec, check_codec
 from redrive.pubsub.confirms import WINDOW, Outgoing, Settled
-from redrive.pubsub.current_message import current_handling, current_message
 from redrive.pubsub.envelope import (
     NO_EXTRAS,
     Destination,
@@ -24,6 +23,7 @@ from redrive.pubsub.envelope import (
 )
 from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.logs import FIELDS
+from redrive.pubsub.message import current_handling, current_message
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
@@ -50,14 +50,19 @@ class PreparedPublish(NamedTuple):
         envelope: the message.
         mandatory: whether it is an error if no queue is bound for it.
         limit: seconds to wait for its confirm.
-        ended: called with None once it is confirmed, or with the error if it is not.
+        span: what measures it; None if nothing is measured.
     """
 
     place: Destination
     envelope: Envelope
     mandatory: bool
     limit: float
-    ended: Callable[[RedriveError | None], None]
+    span: telemetry.PublishSpan | None
+
+    def ended(self, error: RedriveError | None) -> None:
+        """Record that it is confirmed, or the error if it is not."""
+        if self.span is not None:
+            self.span.ended(error)
 
     def outgoing(self, settled: Settled) -> Outgoing:
         """Return the message for an outbox, which calls `settled` with the result."""
@@ -368,11 +373,14 @@ class PublisherBase(ABC):
     ) -> PreparedPublish:
         """Make a message from the arguments of `publish`, and start measuring it."""
         _check_in_time()
-        publication = telemetry.publishing(self._exchanges.main, headers)
+        span = None
+        if telemetry.active is not None:
+            span = telemetry.active.publishing(self._exchanges.main, headers)
+            headers = span.headers
         envelope = envelope_of(
             body,
             routing_key,
-            publication.headers,
+            headers,
             message_id,
             self._with_correlation(extras),
             tags,
@@ -380,7 +388,7 @@ class PublisherBase(ABC):
         )
         place = destination(self._exchanges, routing_key, delay, deliver_at)
         limit = self._timeout if timeout is None else seconds_of(timeout)
-        return PreparedPublish(place, envelope, mandatory, limit, publication.ended)
+        return PreparedPublish(place, envelope, mandatory, limit, span)
 
     def _outgoing(self, message: Publishable, settled: Settled) -> Outgoing:
         if not isinstance(message, tuple | list) or len(message) not in (2, 3):

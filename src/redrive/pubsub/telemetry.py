@@ -76,10 +76,6 @@ class PublishSpan(NamedTuple):
     ended: Callable[[RedriveError | None], None]
 
 
-def _unwatched(_: RedriveError | None) -> None:
-    """Ignore the result of a publish when nothing is measured."""
-
-
 class Telemetry:
     """Records metrics and traces of the events that the shells report.
 
@@ -443,20 +439,7 @@ def uninstrument() -> None:
     active = None
 
 
-def begun(queue: str, delivery: Delivery) -> Watch | None:
-    """Start measuring an attempt; return None if nothing is measured."""
-    return None if active is None else active.begun(queue, delivery)
-
-
-def ended(watch: Watch | None, error: BaseException | None) -> None:
+def ended(watch: Watch, error: BaseException | None) -> None:
     """End an attempt with the error that its handler raised, or None. Must run on the thread and in
     the context in which it began."""
-    if watch is not None:
-        watch[0].ended(watch, error)
-
-
-def publishing(exchange: str, headers: _Headers | None) -> PublishSpan:
-    """Start measuring a publish, if anything is measured."""
-    return (
-        PublishSpan(headers, _unwatched) if active is None else active.publishing(exchange, headers)
-    )
+    watch[0].ended(watch, error)

@@ -7,9 +7,8 @@ import pytest
 
 from deliveries import first_delivery
 from redrive.errors import HandlerTimeout
-from redrive.pubsub import current_message
 from redrive.pubsub.blocking.publisher import Publisher
-from redrive.pubsub.message import Message
+from redrive.pubsub.message import Message, begin_handling, end_handling
 from redrive.pubsub.publisher_base import MOST_UNROUTED_KEYS, UnroutedKeys
 
 
@@ -83,10 +82,10 @@ def test_a_handler_whose_time_is_up_can_publish_nothing(
 ) -> None:
     attempt = Attempt()
     publisher = Publisher("amqp://localhost/")
-    token = current_message.enter(Message(first_delivery(), attempt=attempt), is_async=False)
+    token = begin_handling(Message(first_delivery(), attempt=attempt), is_async=False)
     attempt.timed_out_after = 3.0
     try:
         with pytest.raises(HandlerTimeout, match="more than 3 s: what it publishes now is refused"):
             publish(publisher)
     finally:
-        current_message.leave(token)
+        end_handling(token)

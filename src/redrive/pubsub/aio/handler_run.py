@@ -9,7 +9,7 @@ from functools import partial
 from typing import cast
 
 from redrive.errors import HandlerTimeout
-from redrive.pubsub import current_message, lifecycle, telemetry
+from redrive.pubsub import lifecycle, telemetry
 from redrive.pubsub.aio import outcome_reporter
 from redrive.pubsub.aio.connection import Connector, Link, publishing_connection
 from redrive.pubsub.aio.declarer import declare_on_thread
@@ -20,7 +20,7 @@ from redrive.pubsub.control_follower import Controls
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import awaitable_of, check_result
 from redrive.pubsub.handler_table import HandlerTable
-from redrive.pubsub.message import Message
+from redrive.pubsub.message import Message, begin_handling, end_handling
 from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.publishing_connection import SUFFIX, PublishingConnection
 from redrive.pubsub.shared_link import LinkBranch, SharedLink
@@ -137,20 +137,23 @@ class TaskEngine(Engine):
         """Run the handler with its tracing and hooks."""
         assert item.delivery is not None
         message = self.message_of(item.delivery, item)
-        token = current_message.enter(message, is_async=True)
+        token = begin_handling(message, is_async=True)
         try:
             attempt = Attempt(message, lambda error: self.attempted(item, error))
-            watch = telemetry.begun(self._subscription.queue, item.delivery)
+            watch = None
+            if telemetry.active is not None:
+                watch = telemetry.active.begun(self._subscription.queue, item.delivery)
             try:
                 attempt.error = await self._error_of(item, attempt)
                 self.check_process(attempt.error)
             finally:
-                telemetry.ended(watch, attempt.error)
+                if watch is not None:
+                    telemetry.ended(watch, attempt.error)
             if attempt.error is not None and self._options.on_give_up:
                 await self._tell(attempt)
             return attempt.verdict
         finally:
-            current_message.leave(token)
+            end_handling(token)
 
     async def _error_of(self, item: WorkItem, attempt: Attempt) -> BaseException | None:
         try:

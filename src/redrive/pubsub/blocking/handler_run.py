@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from redrive.pubsub import current_message, lifecycle, telemetry
+from redrive.pubsub import lifecycle, telemetry
 from redrive.pubsub.attempt import Attempt, Middleware, MiddlewareCall, hook_failed
 from redrive.pubsub.blocking.connection import Connector, Link, publishing_connection
 from redrive.pubsub.blocking.declarer import declare
@@ -16,7 +16,7 @@ from redrive.pubsub.control_follower import Controls
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import check_result
 from redrive.pubsub.handler_table import HandlerTable
-from redrive.pubsub.message import Message
+from redrive.pubsub.message import Message, begin_handling, end_handling
 from redrive.pubsub.own_publisher import Moves
 from redrive.pubsub.publishing_connection import SUFFIX, PublishingConnection
 from redrive.pubsub.shared_link import LinkBranch, SharedLink
@@ -115,10 +115,12 @@ class ThreadEngine(Engine):
         """Run the handler with its tracing and hooks."""
         assert item.delivery is not None
         message = self.message_of(item.delivery, item)
-        token = current_message.enter(message, is_async=False)
+        token = begin_handling(message, is_async=False)
         try:
             attempt = Attempt(message, lambda error: self.attempted(item, error))
-            watch = telemetry.begun(self._subscription.queue, item.delivery)
+            watch = None
+            if telemetry.active is not None:
+                watch = telemetry.active.begun(self._subscription.queue, item.delivery)
             try:
                 if self._options.middleware:
                     self._handle_within(item, attempt)
@@ -127,12 +129,13 @@ class ThreadEngine(Engine):
             except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
                 attempt.error = error
             self.check_process(attempt.error)
-            telemetry.ended(watch, attempt.error)
+            if watch is not None:
+                telemetry.ended(watch, attempt.error)
             if attempt.error is not None and self._options.on_give_up:
                 self._tell(attempt)
             return attempt.verdict
         finally:
-            current_message.leave(token)
+            end_handling(token)
 
     def _handle(self, item: WorkItem, message: Message) -> None:
         result = self._call(message)

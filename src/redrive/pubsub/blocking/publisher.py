@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from typing_extensions import override
@@ -10,22 +10,25 @@ from typing_extensions import override
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
 from redrive.pubsub.blocking.connection import Connector, publishing_connection
-from redrive.pubsub.blocking.declarer import declare_ladder
-from redrive.pubsub.blocking.publisher_session import Session
-from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.blocking.declarer import declare_exchanges, declare_ladder
+from redrive.pubsub.confirms import Outgoing, PublisherSession
 from redrive.pubsub.envelope import NO_EXTRAS, Extras
 from redrive.pubsub.in_flight import BulkTicket, ThreadInFlight
+from redrive.pubsub.lifecycle import CLOSING_TIME
+from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.publisher_base import (
     BATCH,
     PreparedPublish,
     Publishable,
     PublisherBase,
 )
+from redrive.pubsub.publishing_connection import PublishingConnection
 from redrive.pubsub.reports import FailedPublish, PublishReport
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
 from redrive.topology.durations import Duration
+from redrive.topology.names import ExchangeFamily
 
 
 class Publisher(PublisherBase):
@@ -183,7 +186,7 @@ class Publisher(PublisherBase):
 
     def _send_batch(
         self,
-        session: Session,
+        session: "Session",
         many: BulkTicket[ThreadInFlight],
         batch: list[tuple[int, Outgoing]],
         most_open: int,
@@ -204,7 +207,7 @@ class Publisher(PublisherBase):
             "Publish the rest when it is back.",
         )
 
-    def _open_session(self, timeout: float) -> Session:
+    def _open_session(self, timeout: float) -> "Session":
         # before the lock, which another thread may hold at the moment of a fork
         self._belongs_here()
         with self._starting:
@@ -227,6 +230,59 @@ class Publisher(PublisherBase):
             )
         session.wait_until_up(timeout)
         return session
+
+
+class Session(PublisherSession):
+    """A publisher's use of the shared publishing connection, which has an I/O thread."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        publishing: PublishingConnection,
+        exchanges: ExchangeFamily | None,
+        window: int,
+        patience: timedelta = timedelta(0),
+    ) -> None:
+        super().__init__(window)
+        self._began = threading.Event()
+        self._ended = threading.Event()
+        self._publishing = publishing
+        prepare = (
+            (lambda: declare_exchanges(connector, exchanges)) if exchanges is not None else None
+        )
+        self._link = publishing.link_for(self, prepare, patience)
+        self._mailbox: Mailbox[list[Outgoing]] = Mailbox(
+            self._link, self._outbox.enqueue, self._outbox.pump
+        )
+
+    def wait_until_up(self, timeout: float) -> None:
+        """Wait for the first connection, or raise the reason why there is none."""
+        if not self._began.wait(timeout):
+            raise BrokerUnavailable(self._link.address, f"it did not answer within {timeout:g} s")
+        if self.failure is not None:
+            raise self.failure
+
+    def on_io_thread(self) -> bool:
+        """Return whether the caller runs on the connection's thread."""
+        return self._link.on_io_thread()
+
+    def send(self, batch: list[Outgoing]) -> None:
+        """Publish a batch; can be called from any thread."""
+        self._mailbox.put(batch)
+
+    def close(self) -> None:
+        """Close the connection unless others use it, and wait for that."""
+        self._link.close()
+        if not self._link.on_io_thread():
+            self._ended.wait(3 * CLOSING_TIME)
+
+    def ended(self) -> None:
+        """Note that the link has ended: nothing is confirmed any more."""
+        super().ended()
+        self._publishing.when_closed(self._ended.set)
+
+    def _begun(self) -> None:
+        self._began.set()
 
 
 class _Ticket:
