@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from redrive.pubsub.blocking.publisher import Publisher
     from redrive.pubsub.blocking.subscriber import Subscriber, run
     from redrive.pubsub.decoders import decode_msgpack, decode_protobuf
-    from redrive.pubsub.envelope import Extras
     from redrive.pubsub.message import Message, current_message
+    from redrive.pubsub.publisher_base import Extras
     from redrive.pubsub.reports import (
         DiscardReport,
         FailedPublish,
@@ -197,7 +197,7 @@ _MODULES = {
         "decode_msgpack",
         "decode_protobuf",
     ),
-    "redrive.pubsub.envelope": ("Extras",),
+    "redrive.pubsub.publisher_base": ("Extras",),
     "redrive.pubsub.message": ("Message", "current_message"),
     "redrive.pubsub.reports": (
         "DiscardReport",

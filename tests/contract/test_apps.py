@@ -19,7 +19,7 @@ from redrive import (
     RetryPolicy,
     TopologyMismatch,
 )
-from redrive.pubsub.envelope import Extras
+from redrive.pubsub.publisher_base import Extras
 from waiting import DEADLINE, wait_until
 
 ONE_RETRY = RetryPolicy(1, SOON)

@@ -12,7 +12,7 @@ from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError, Unroutable
 from redrive.pubsub.blocking.publisher import Publisher
 from redrive.pubsub.codec import BINARY, JSON, TEXT, Codec
-from redrive.pubsub.envelope import Extras
+from redrive.pubsub.publisher_base import Extras
 
 
 def publish(

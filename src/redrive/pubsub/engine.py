@@ -136,10 +136,11 @@ class Engine:
         declare: Callable[[int, bool], object] | None,
         dropped: LossCounter,
         ended: Callable[[], object],
-        note: Callable[[Delivery | None, Settlement], None],
+        note: Callable[[Delivery, Settlement], None],
         isolation: Isolation = of_this_process,
     ) -> None:
         self._subscription = subscription
+        self._way_back = subscription.way_back
         self._options = options
         self._declare = declare
         self._dropped = dropped
@@ -1141,7 +1142,7 @@ class Engine:
             properties,
             received.body,
             received.redelivered,
-            self._subscription.way_back,
+            self._way_back,
             self._subscription.ordered,
             self._subscription.retry_via == "broker",
         )
@@ -1331,7 +1332,8 @@ class Engine:
         self._open.discard(item)
         if self._lanes is not None:
             self._next_in_lane(self._lanes, item, verdict.step)
-        self._note(item.delivery, verdict.settlement)
+        if item.delivery is not None and item.delivery.job is not None:
+            self._note(item.delivery, verdict.settlement)
         if telemetry.active is not None:
             if isinstance(verdict.settlement, Ack):
                 self._handled.append(item.delivery)

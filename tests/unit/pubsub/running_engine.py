@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
@@ -11,10 +12,10 @@ from redrive.pubsub.isolation import Isolation
 from redrive.pubsub.lifecycle import Listener
 from redrive.pubsub.order_key import ReadKey
 from redrive.pubsub.own_publisher import Moves
+from redrive.pubsub.verdict import Verdict
 from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, LossCounter, WorkItem
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.decision import Settlement
-from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
 from redrive.topology.outage import Outage
 from redrive.topology.policy import RetryPolicy
@@ -31,6 +32,18 @@ FAILURE = ValueError("no such order")
 GIVE_UP = GiveUp("no such customer")
 GRACE = 30.0
 NO_PROPERTIES = b"\0\0"
+
+
+class _NotingEngine(Engine):
+    """An engine that notes each settlement that was carried out."""
+
+    def __init__(self, notes: list[Settlement], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._notes = notes
+
+    def _done(self, item: WorkItem, verdict: Verdict) -> None:
+        self._notes.append(verdict.settlement)
+        super()._done(item, verdict)
 
 
 class RunningEngine:
@@ -67,7 +80,8 @@ class RunningEngine:
         self.notes: list[Settlement] = []
         self.dropped = LossCounter()
         self.ends = 0
-        self.engine = Engine(
+        self.engine = _NotingEngine(
+            self.notes,
             subscription,
             ConsumeOptions(
                 concurrency,
@@ -84,7 +98,7 @@ class RunningEngine:
             declare=declare,
             dropped=self.dropped,
             ended=self._ended,
-            note=self._note,
+            note=lambda _, __: None,
             isolation=self.isolation,
         )
         self.workers = FakeWorkers()
@@ -102,9 +116,6 @@ class RunningEngine:
 
     def _ended(self) -> None:
         self.ends += 1
-
-    def _note(self, _: Delivery | None, settlement: Settlement) -> None:
-        self.notes.append(settlement)
 
     def connect(self, version: BrokerVersion = VERSION) -> FakeWire:
         """A connection to a broker of this version, on which everything is answered."""

@@ -17,10 +17,10 @@ from redrive.errors import ConfigurationError, InvalidMessage
 from redrive.failures.failed_message import FailedMessage
 from redrive.pubsub import php_envelope
 from redrive.pubsub.codec import reader_of
-from redrive.pubsub.envelope import envelope_of
 from redrive.pubsub.handler import Handler
 from redrive.pubsub.handler_table import body_annotation
 from redrive.pubsub.message import Message
+from redrive.pubsub.publisher_base import envelope_of
 
 BY_PHP = b'{"body":{"id":121,"name":"\xe7\xae\xa1"},"__id":"20240517093000-664726a8d1f3e"}'
 NEARLY = [

@@ -14,10 +14,11 @@ from redrive.pubsub.aio.connection import Connector, publishing_connection
 from redrive.pubsub.aio.declarer import declare_exchanges_on_thread, declare_ladder
 from redrive.pubsub.aio.threads import running_loop
 from redrive.pubsub.confirms import Outgoing, PublisherSession
-from redrive.pubsub.envelope import NO_EXTRAS, Extras
 from redrive.pubsub.in_flight import BulkTicket, InFlight
 from redrive.pubsub.publisher_base import (
     BATCH,
+    NO_EXTRAS,
+    Extras,
     PreparedPublish,
     Publishable,
     PublisherBase,

@@ -57,11 +57,9 @@ class OutcomeReporter:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def note(self, delivery: Delivery | None, settlement: Settlement) -> None:
+    def note(self, delivery: Delivery, settlement: Settlement) -> None:
         """Count a settled message that was sent by a job: handled, set aside, or retried for the
         first time."""
-        if delivery is None:
-            return
         job = delivery.job
         if job is None or outcome_events.key_of(job) is None:
             return

@@ -12,12 +12,13 @@ from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, 
 from redrive.pubsub.blocking.connection import Connector, publishing_connection
 from redrive.pubsub.blocking.declarer import declare_exchanges, declare_ladder
 from redrive.pubsub.confirms import Outgoing, PublisherSession
-from redrive.pubsub.envelope import NO_EXTRAS, Extras
 from redrive.pubsub.in_flight import BulkTicket, ThreadInFlight
 from redrive.pubsub.lifecycle import CLOSING_TIME
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.publisher_base import (
     BATCH,
+    NO_EXTRAS,
+    Extras,
     PreparedPublish,
     Publishable,
     PublisherBase,
