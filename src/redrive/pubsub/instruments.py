@@ -83,7 +83,7 @@ GIVEN_UP = Instrument(
 LET_GO = Instrument(
     "redrive.messages.let_go",
     "{message}",
-    "Broadcast messages that failed and were dropped.",
+    "Messages that failed and are gone: of a broadcast queue, or discarded by a rule.",
 )
 REDRIVEN = Instrument(
     "redrive.messages.redriven", "{message}", "Failed messages that were requeued."

@@ -406,7 +406,8 @@ class SubscriberBase(MiddlewareRegistry):
 
     @property
     def let_go(self) -> int:
-        """Number of broadcast messages that have failed, since the subscriber was made."""
+        """Number of messages that have failed, and were neither retried nor set aside, since the
+        subscriber was made: of a broadcast queue, or discarded by a rule of the policy."""
         return self._dropped.let_go
 
     @overload

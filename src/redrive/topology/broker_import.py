@@ -311,7 +311,8 @@ def _growing(subscription: Subscription) -> str:
     if not isinstance(backoff, Linear):
         return ""
     first, cap = format_duration(backoff.first), format_duration(backoff.cap)
-    return f", backoff: {{growth: linear, first: {first}, cap: {cap}}}"
+    jitter = f", jitter: {backoff.jitter:g}" if backoff.jitter else ""
+    return f", backoff: {{growth: linear, first: {first}, cap: {cap}{jitter}}}"
 
 
 def _quoted(text: str) -> str:
