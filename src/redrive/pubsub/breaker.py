@@ -19,7 +19,6 @@ from redrive.pubsub.stops import Stop
 from redrive.pubsub.verdict import OutageSeen
 from redrive.pubsub.work import WorkItem
 from redrive.redaction import in_one_line, redact
-from redrive.topology.headers import Delivery
 from redrive.topology.outage import Outage, outage_of
 
 logger = logging.getLogger("redrive")
@@ -88,8 +87,12 @@ class Breaker:
         """Whether no message may begin now."""
         self.is_due = False
         """Whether the next message that begins is a try."""
-        self.is_watching = False
-        """Whether `ended` has to be called, since something has failed so before."""
+        self.is_watching = bool(outages)
+        """Whether `ended` has to be called: until something is answered, and once something has
+        failed so."""
+        self._has_answered = False
+        """Whether any attempt has been answered since the start, so that it is known that what
+        handlers need was there."""
         self.turn = 0
         """How often it has opened, so that attempts begun before can be told from later ones."""
         self._cause: Outage | None = None
@@ -98,8 +101,6 @@ class Breaker:
         self._wait: Wait | None = None
         self._tried: WorkItem | None = None
         self._ramp = self._handled = 0
-        self._first: object = None
-        self._is_shared = False
         self._spent = self._spared = 0
 
     # --- from any thread --------------------------------------------------------------------------
@@ -126,8 +127,9 @@ class Breaker:
         return item.turn != self.turn and not self.is_closed and not item.is_tried
 
     def judge(self, item: WorkItem, error: BaseException) -> OutageSeen:
-        """Return whether an outage failed an attempt: `known` if it does not count, `shared` if
-        other messages failed so too. Asked again about the same item, it answers the same."""
+        """Return whether an outage failed an attempt: `known` if it does not count, `likely` if it
+        does, but must not be a message's last. Asked again about the same item, it answers the
+        same."""
         cause = self._outage_of(error)
         with self._lock:
             if cause is None and item is self._tried and isinstance(error, HandlerTimeout):
@@ -152,7 +154,6 @@ class Breaker:
         if item.delivery is not None and len(history.keys) < _MOST_KEYS:
             history.keys.add(item.delivery.original_routing_key)
         if item.is_tried:
-            self._note(item)
             self._spent += 1
             if item is self._tried:
                 history.tries += 1
@@ -165,9 +166,8 @@ class Breaker:
                     self._seconds,
                     _text_of(error),
                 )
-            return "shared" if self._is_shared else None
+            return "likely"
         if self._state not in (_State.CLOSED, _State.RAMPING) or item.turn != self.turn:
-            self._note(item)
             self._spared += 1
             return "known"
         history.in_a_row += 1
@@ -176,8 +176,6 @@ class Breaker:
         if self._cause is None:
             self._since = time.monotonic()
             self._spent = self._spared = 0
-            self._first, self._is_shared = None, False
-        self._note(item)
         self._spent += 1
         self._open(cause, history)
         logger.warning(
@@ -187,7 +185,7 @@ class Breaker:
             self._seconds,
             _text_of(error),
         )
-        return None
+        return None if self._has_answered else "likely"
 
     def _open(self, cause: Outage, history: _History) -> None:
         self._enter(_State.OPEN)
@@ -210,14 +208,6 @@ class Breaker:
         if cause is not None:
             stops.of_this_process.add(Stop(self._queue, cause.name))
         self._cause = cause
-
-    def _note(self, item: WorkItem) -> None:
-        """Note which message failed, to know whether it is the only one."""
-        which = _identity(item.delivery)
-        if self._first is None:
-            self._first = which
-        elif self._first != which:
-            self._is_shared = True
 
     def _history(self, cause: Outage) -> _History:
         if cause.name not in self._causes and len(self._causes) >= _MOST_CAUSES:
@@ -279,6 +269,10 @@ class Breaker:
 
     def _answered(self, item: WorkItem) -> None:
         """Record an attempt that an outage has not failed."""
+        self._has_answered = True
+        if not self._causes:
+            self.is_watching = False
+            return
         key = None if item.delivery is None else item.delivery.original_routing_key
         alike = [one for one in self._causes.values() if key in one.keys]
         for history in alike:
@@ -322,13 +316,6 @@ class Breaker:
     def close(self) -> None:
         """Forget the outage, because the subscription ends."""
         self._show(None)
-
-
-def _identity(delivery: Delivery | None) -> object:
-    """Return what tells a message from others."""
-    if delivery is None:
-        return None
-    return delivery.properties.message_id or hash(delivery.body)
 
 
 def _text_of(error: BaseException) -> str:

@@ -27,7 +27,7 @@ def raised(
     error: BaseException,
     now: datetime,
     policy: RetryPolicy,
-    outage: Literal["known", "shared"] | None = None,
+    outage: Literal["known", "likely"] | None = None,
 ) -> Raised:
     """Return the outcome of an attempt that ended in `error`, without its traceback, which is slow
     to format and not needed for the many attempts that are retried.

@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 _DONE = Verdict(Ack(), AckIt())
 
-OutageSeen = Literal["known", "shared"] | None
+OutageSeen = Literal["known", "likely"] | None
 """Whether an outage failed an attempt: see `Raised`."""
 
 

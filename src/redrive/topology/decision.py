@@ -54,15 +54,15 @@ class Raised:
         rule: the policy's rule for it; None for the policy's own numbers.
         after: how long the handler wants the message to wait; None leaves it to the policy.
         outage: whether the message is not to blame, because something that handlers need is down:
-            `known` if that was known before this attempt failed, `shared` if other messages fail
-            for it too.
+            `known` if that was known before this attempt failed, `likely` if this attempt found it
+            out, or tried whether it is over.
     """
 
     error: ErrorReport
     give_up: Literal["gave-up", "invalid-message"] | None = None
     rule: ErrorRule | None = None
     after: timedelta | None = None
-    outage: Literal["known", "shared"] | None = None
+    outage: Literal["known", "likely"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,7 @@ def decide(
                 return put_back(subscription, broker)
             retries = retries_made(delivery)
             reason = give_up or _no_retry(delivery, policy, rule, retries, moment)
-            if reason == "retries-exhausted" and outage == "shared":
+            if reason == "retries-exhausted" and outage == "likely":
                 return PutBack(to_end=True)  # an outage does not cost a message its last attempt
             if reason is not None:
                 discards = rule is not None and rule.discard

@@ -10,7 +10,9 @@ from redrive.errors import DependencyDown
 from redrive.pubsub.breaker import LONGEST_TRY
 from redrive.topology.backoff import Exponential
 from redrive.topology.broker_version import BrokerVersion
+from redrive.topology.model import Subscription
 from redrive.topology.outage import Outage
+from redrive.topology.policy import RetryPolicy
 from unit.pubsub.outage_fleet import TICK, Dependency, Fleet
 from unit.pubsub.running_engine import BROADCAST, FAILURE, RunningEngine
 
@@ -123,6 +125,33 @@ def test_a_poisonous_message_wears_itself_out_and_others_are_tried_meanwhile() -
     assert fleet.set_aside == ["7"]
     assert fleet.attempts["7"] == 3
     assert len(fleet.handled) > 170
+
+
+def test_a_poisonous_message_that_is_alone_is_set_aside_once_others_are_handled() -> None:
+    def handle(message: str, _: Fleet) -> BaseException | None:
+        return REFUSED if message == "1" else None
+
+    fleet = Fleet(Dependency(0, 0), [(OUTAGE,)], V4_3, rate=1 / 600, handle=handle)
+    fleet.turn(590)
+    assert fleet.set_aside == []
+    fleet.turn(300)
+    assert fleet.set_aside == ["1"]
+
+
+@pytest.mark.parametrize("handled", [0, 1])
+def test_a_worker_that_has_handled_nothing_yet_takes_no_message_its_last_attempt(
+    handled: int,
+) -> None:
+    without_retries = Subscription("orders", ["order.*"], retry=RetryPolicy(max_retries=0))
+    running = RunningEngine(without_retries, outages=(Outage(on=ConnectionError),))
+    running.connect()
+    for _ in range(handled):
+        running.deliver()
+        running.handle()
+    running.deliver()
+    running.handle(REFUSED)
+    (moved,) = running.publishing.published
+    assert moved.exchange == ("master.failed" if handled else "")
 
 
 def test_an_outage_costs_rare_messages_all_attempts_but_the_last() -> None:
