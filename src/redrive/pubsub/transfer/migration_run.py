@@ -26,8 +26,10 @@ from redrive.topology.model import Subscription
 
 _BEFORE_ALL_OTHERS = 1_000_000
 _BATCH = 200
-_SETTLING = 0.5
-"""How long to wait for messages that were being routed while bindings changed, in seconds."""
+_SETTLING = 2.0
+"""How long to wait for messages that were being routed while bindings changed, in seconds. On a
+broker with a load of 15, half a second was once too short."""
+_BETWEEN_LOOKS = 0.5
 _STATISTICS_ARE_LATE = 12.0
 """Seconds until the management API reliably counts messages held by consumers.
 
@@ -167,9 +169,9 @@ class Migration:
                 count = self._management.message_count(queue)
                 uncounted = count is None
                 if (depth is not None and depth.messages) or count:
-                    time.sleep(_SETTLING)
+                    time.sleep(_BETWEEN_LOOKS)
                     return False
-                time.sleep(_SETTLING)
+                time.sleep(_BETWEEN_LOOKS)
         if uncounted:
             raise ConfigurationError(
                 f"the management API does not show how many messages of {queue!r} are unacked",
