@@ -94,7 +94,7 @@ WITHOUT_A_SEARCH = ("edit", "discard", "expire", "proof")
 KEYS = {
     "overview": "/ j k Enter g",
     "causes": "/ j k Enter x r g",
-    "cause": "/ j k Enter r g",
+    "cause": "/ j k Enter x r g",
     "message": "/ n p g",
     "journal": "/ j k Enter g",
     "store": "/ j k Enter g",

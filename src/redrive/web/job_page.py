@@ -90,7 +90,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     return context.page(
         "job",
         request,
-        "New job" if record is None else f"Job {record.id[:8]}",
+        _title_of(record),
         {
             "id": request.text("id"),
             "own": own,
@@ -123,7 +123,17 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "decline": decline_command(request.text("id")),
             "place": None if record is None else _place_of(record),
         },
+        summary="" if record is None else f"{record.queue}: {record.reason}",
     )
+
+
+def _title_of(record: JobRecord | None) -> str:
+    if record is None:
+        return "New job"
+    sums = JobTotals.of(record)
+    again = f", {sums.failed_again:,} failed again" if sums.failed_again else ""
+    state = _words_of(record.state)
+    return f"Job {record.id[:8]} {state}: {sums.succeeded:,} of {sums.planned:,} succeeded{again}"
 
 
 def progress(context: ConsoleContext, request: PageRequest) -> Response:

@@ -174,7 +174,7 @@ TRIAGE_API = {
     "canary": {"Guards", "Unknown"},
     "cause": {"Cause", "TracebackPart", "cause_of", "parts_of"},
     "cause_remarks": {"CauseRemarks", "CauseStatus"},
-    "cause_example": {"parts_of_message", "trace_of"},
+    "cause_example": {"own_code", "parts_of_message", "trace_of"},
     "cause_history": {"jobs_of"},
     "cause_remark": {"SAYABLE", "CauseRemark", "CauseState", "RemarkKind"},
     "columns": {"BODIES", "BY_NAME", "COLUMNS"},
