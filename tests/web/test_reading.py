@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
 
@@ -80,6 +81,10 @@ def test_a_queue_whose_look_is_out_of_date_keeps_its_place(opens: Opens, service
     console = opens()
     console.look()
     wait_until(lambda: "TimeoutError" in console.get("/").text, "the causes are there")
+    look = console.server.console.context.looks.look_under_way(QueuePlace(QUEUE))
+    assert look is not None
+    assert look.ended_at is not None
+    look.ended_at -= timedelta(minutes=1)
     fail(service, failure("late", "KeyError", "'late'"))  # a restore drops what is known
     page = console.get("/").text
     assert "TimeoutError" in page
