@@ -140,7 +140,7 @@ def test_an_incident_from_the_open_page_to_the_proof(
     picture(page, "stopped")
     mended = Recorder()
     with service.subscriber(mended):
-        page.get_by_role("button", name="Resume").click()
+        page.get_by_role("button", name="Resume the job").click()
         done = page.locator("main:not(:has([data-progress])) h1")
         expect(done).to_contain_text("done", timeout=120_000)
         mended.wait_for_handled(ids["rate"] - set(broken.tried))

@@ -198,6 +198,7 @@ TRIAGE_API = {
     "job_stop": {"ask_to_stop", "stop"},
     "job_record": {"JobOutcome", "JobRecord", "State"},
     "journal": {"Journal"},
+    "journal_entry": {"JobEvent", "JobStep"},
     "journal_stream": {"DEFAULT_MAX_AGE"},
     "kept_messages": {"Neighbours", "CauseHistory"},
     "local_journal": {"LocalJournal", "default_path"},
