@@ -22,12 +22,7 @@ from redrive.failures.look import Look
 from redrive.failures.message_lookup import NothingFound
 from redrive.failures.readable_values import body_of
 from redrive.web.chart import over_time
-from redrive.web.command_lines import (
-    list_command,
-    merge_command,
-    say_command,
-    undo_command,
-)
+from redrive.web.command_lines import command, list_command, say_command
 from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.filter_bar import chips_of, offer_of, where_of, with_term
 from redrive.web.html import cut, moment_in_words
@@ -134,8 +129,8 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             ],
             "columns": COLUMNS,
             "say": _say_command(cause, book.standing_of(group)),
-            "merge": merge_command(cause.group_id),
-            "undo": undo_command(),
+            "merge": command("causes", "merge", cause.group_id, "GROUP"),
+            "undo": command("causes", "undo", "REMARK"),
             "command": list_command(place, Filter(where or None, groups=request.filter.groups)),
         },
         summary=f"{place.name}, {cause.frame}, last {moment_in_words(group.last)}",

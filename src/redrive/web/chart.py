@@ -14,7 +14,7 @@ from redrive.web.html import moment_in_words
 HOURS = 24
 HEIGHT = 100
 """The height of the chart in its own units; the page stretches it."""
-_LONG = timedelta(hours=1)
+_LONG, _SHORT = timedelta(hours=1), timedelta(minutes=10)
 _MOST_SERIES = 6
 _BARS = 12
 """Bars that are links are few and wide, so that a finger can hit them on a narrow screen."""
@@ -63,9 +63,10 @@ class Chart(NamedTuple):
         return [begin + (end - begin) * number / _TICKS for number in range(_TICKS + 1)]
 
     @property
-    def has_days(self) -> bool:
-        """Whether the ticks are days rather than times."""
-        return self.bars[-1].end - self.bars[0].begin > timedelta(days=2)
+    def tick(self) -> tuple[int, int]:
+        """The part of a time, as text, that a tick shows: the day, the minute or the second."""
+        span = self.bars[-1].end - self.bars[0].begin
+        return (5, 10) if span > timedelta(days=2) else (11, 16) if span > _SHORT else (11, 19)
 
 
 class Named(NamedTuple):
@@ -99,8 +100,8 @@ def over_time(group: Group, link: Callable[[datetime, datetime], str]) -> Chart 
         return None
     begin, end = group.span
     step = (end - begin) / _BARS
-    to = 60 if step > _LONG else 1
-    length = timedelta(seconds=max(1, to * round(step.total_seconds() / to)))
+    to = 60 if step > _LONG else 1 if step > timedelta(seconds=9) else 0.001
+    length = timedelta(seconds=to * round(step.total_seconds() / to))
     unit = f"messages per {format_duration(length)}"
     counts = group.histogram(_BARS).counts
     return _chart([counts], begin, step, [("Failures", "")], unit, link)

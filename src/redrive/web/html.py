@@ -82,7 +82,6 @@ def environment() -> Environment:
         age=age_in_words,
         moment=moment_element,
         utc=moment_in_words,
-        tick=lambda moment, form: moment.astimezone(UTC).strftime(form),
         cut=cut,
         is_recent=is_recent,
         bytes=size_in_words,

@@ -25,14 +25,7 @@ from redrive.failures.running_job import check_alone
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.headers import JOB, counted
-from redrive.web.command_lines import (
-    approve_command,
-    decline_command,
-    job_command,
-    requeue_command,
-    resume_command,
-    stop_command,
-)
+from redrive.web.command_lines import command, requeue_command
 from redrive.web.console_job import ConsoleJob
 from redrive.web.context import ConsoleContext
 from redrive.web.html import rate_in_words
@@ -121,11 +114,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "chosen": [] if record is None else causes_of(record),
             "sent_by_it": "" if record is None else sent_by(record),
             "begun_with": "" if record is None else begun_with(record),
-            "shown_by": job_command(request.text("id")),
-            "resume": resume_command(request.text("id")),
-            "stop": stop_command(request.text("id")),
-            "approve": approve_command(request.text("id")),
-            "decline": decline_command(request.text("id")),
+            "jobs": lambda act: command("jobs", act, request.text("id")),
             "place": None if record is None else _place_of(record),
         },
         summary="" if record is None else f"{record.queue}: {record.reason}",

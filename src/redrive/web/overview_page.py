@@ -17,7 +17,7 @@ from redrive.failures.look import Look, NothingKept
 from redrive.failures.overview import Overview, SharedGroup
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.chart import Named, by_hour
-from redrive.web.command_lines import all_groups_command
+from redrive.web.command_lines import command
 from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.html import is_recent
 from redrive.web.page_request import PageRequest, QueuePlace
@@ -110,7 +110,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
                 if job.state is State.RUNNING and context.may_see(job)
             ][:10],
             "is_quiet": not problem and all(line.failed == 0 for line in lines) and not said,
-            "command": all_groups_command(),
+            "command": command("failed", "groups"),
         },
         summary=f"{len(causes):,} causes in {len(lines):,} queues",
     )

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from redrive.failures.job_record import JobRecord
 from redrive.redaction import in_one_line
-from redrive.web.command_lines import job_command
+from redrive.web.command_lines import command
 from redrive.web.context import ConsoleContext
 from redrive.web.download import download
 from redrive.web.html import moment_in_words
@@ -40,7 +40,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "record": record,
             "text": text,
             "sum": JobTotals.of(record),
-            "command": job_command(record.id),
+            "command": command("jobs", "show", record.id),
         },
     )
 

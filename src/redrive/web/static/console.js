@@ -13,7 +13,7 @@ const localised = (text) => text.replace(STAMP, (stamp) => local(new Date(`${sta
 for (const one of document.querySelectorAll("[data-zone]")) one.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
 for (const one of document.querySelectorAll("time")) {
   const [moment, { tick }] = [local(new Date(one.dateTime)), one.dataset];
-  if (tick) one.textContent = tick === "day" ? moment.slice(5, 10) : moment.slice(11, 16);
+  if (tick) one.textContent = moment.slice(...tick.split(" "));
   else if (one.title) one.title = moment;
   else [one.title, one.textContent] = [one.textContent, moment];
 }
