@@ -33,7 +33,6 @@ SCREENS = {
     "queue": f"/causes?{urlencode({'queue': QUEUE})}",
     "query": f"/query?{urlencode({'queue': QUEUE, 'sql': EXAMPLE})}",
     "journal": "/journal",
-    "store": "/store",
     "me": "/me",
 }
 """The other screens of which the documentation has pictures."""
