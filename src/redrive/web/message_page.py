@@ -72,7 +72,7 @@ def viewed(message: FailedMessage, wanted: str) -> BodyView:
             note = f"Only the first {_MOST_LINES:,} lines are shown."
         return BodyView("tree", tree[:_MOST_LINES], "", note, is_json)
     text = body_text_of(message)
-    if wanted != "hex" and text is not None:
+    if wanted != "hex" and text is not None and (text or not message.body):
         shown = printable_json(value, indent=2) if is_json else text
         note = ""
         if len(shown) > _MOST_CHARACTERS:

@@ -167,6 +167,7 @@ def clients_of_others(module: Path) -> set[str]:
 TRIAGE_API = {
     "alert": {"ThresholdAlarm"},
     "answer_file": {"parquet_of"},
+    "csv_text": {"csv_of"},
     "answer_limits": {"AnswerLimits"},
     "approval": {"approve", "ask_as_planned", "plan_to_ask"},
     "approval_rule": {"check_may_approve", "check_seen", "is_same", "waits_for_none"},
