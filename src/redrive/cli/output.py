@@ -202,7 +202,8 @@ class Printer:
             from redrive.failures.csv_text import csv_of
 
             names = dict.fromkeys(name for row in rows for name in row)
-            _print(csv_of([*names], rows).removesuffix("\r\n"), sys.stdout)
+            if names:
+                _print(csv_of([*names], rows).removesuffix("\r\n"), sys.stdout)
         else:
             self.result(wrapped(rows))
 

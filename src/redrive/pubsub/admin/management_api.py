@@ -480,7 +480,16 @@ class ManagementAPI:
                 f"its management API did not answer in {self._timeout.total_seconds():g} s",
                 _LATE,
             )
-        return BrokerUnavailable(where, f"its management API does not answer ({error})", _ENABLE)
+        known = next((words for part, words in _WORDS.items() if part in str(error)), str(error))
+        return BrokerUnavailable(where, f"its management API does not answer: {known}", _ENABLE)
+
+
+_WORDS = {
+    "Connection refused": "nothing listens there",
+    "Name or service not known": "the host name is not known",
+    "nodename nor servname": "the host name is not known",
+}
+"""What texts of the operating system mean."""
 
 
 def table(value: object) -> dict[str, object]:
