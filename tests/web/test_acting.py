@@ -172,7 +172,14 @@ def test_a_job_that_stopped_is_taken_up_again_once_the_service_is_mended(
         # The canary has failed for another cause by now.
         left = LOOKUP - len(broken.tried)
         wait_until(lambda: len(mended.handled) == left, "the rest is handled")
-    assert "done</span>" in console.get("/job", id=id_).text
+    page = console.get("/job", id=id_).text
+    assert "done</span>" in page
+    said = re.findall(r"</time> <strong>(.*?)</strong>", page)
+    happened = [one.partition(":")[0] for one in said]
+    assert [one for one in happened if one != "canary sent"] == [
+        *("started", "stopped", "resumed", "done")
+    ]
+    assert "in 2 runs" in page
 
 
 def test_a_job_is_stopped_and_what_it_has_not_sent_stays(

@@ -19,7 +19,7 @@ _TAGS = (
     "html head meta title link script body a header nav p span aside main footer kbd h1 "
     "h2 div form input button label section ol ul li svg rect table thead tbody tr th td "
     "time code pre details summary dl dt dd strong small mark ins del textarea select option "
-    "datalist"
+    "datalist g path figure figcaption"
 )
 TAGS = frozenset(_TAGS.split())
 _ATTRIBUTES = (
@@ -29,7 +29,7 @@ _ATTRIBUTES = (
     "datetime title scope viewbox width height x y for list rows inputmode maxlength "
     "formmethod formaction formnovalidate selected data-copy data-plan data-choice "
     "preserveaspectratio rel checked open hidden data-live data-live-from data-causes data-news "
-    "data-many data-copied data-select data-needs"
+    "data-many data-copied data-select data-needs data-zone data-tick data-visit property d"
 )
 ATTRIBUTES = frozenset(_ATTRIBUTES.split())
 _ADDRESSES = ("href", "src", "action", "formaction", "data-progress", "data-live-from")

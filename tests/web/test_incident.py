@@ -4,10 +4,14 @@ one of them is mended and requeued. What the console says is what the service ha
 With REDRIVE_PICTURES set, it takes the pictures of the documentation, into the folder of that name.
 """
 
+import linecache
 import logging
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -17,6 +21,7 @@ from redrive import FailedQueue, Message
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.web.console_settings import Permit
+from redrive.web.query_page import EXAMPLE
 from waiting import wait_until
 from web.conftest import QUEUE, OpenConsole, Opens
 from web.test_acting import sum_of
@@ -24,38 +29,39 @@ from web.test_acting import sum_of
 COUNT = 5000
 CAUSES = {"rate": 800, "stock": 1200, "address": 1400, "gateway": 1600}
 CANARY = 20
+SCREENS = {
+    "queue": f"/causes?{urlencode({'queue': QUEUE})}",
+    "query": f"/query?{urlencode({'queue': QUEUE, 'sql': EXAMPLE})}",
+    "journal": "/journal",
+    "me": "/me",
+}
+"""The other screens of which the documentation has pictures."""
 pytestmark = pytest.mark.timeout(480)
 
 
-class Unconfigured(Exception):
-    """There is no such rate."""
+PATH, SOURCE = (
+    "/srv/shop/orders.py",
+    """class Unconfigured(Exception): ...
+class OutOfStock(Exception): ...
+class BadAddress(Exception): ...
+class GatewayTimeout(Exception): ...
 
-
-class OutOfStock(Exception):
-    """There is none left."""
-
-
-class BadAddress(Exception):
-    """It can't be delivered there."""
-
-
-class GatewayTimeout(Exception):
-    """It did not answer."""
-
-
-ERRORS: dict[str, tuple[type[Exception], str]] = {
-    "rate": (Unconfigured, "no rate for currency 'EUR'"),
-    "stock": (OutOfStock, "no more socks"),
-    "address": (BadAddress, "no such street"),
-    "gateway": (GatewayTimeout, "no answer within 3 s"),
-}
-
-
-def fails(message: Message) -> None:
-    """The service as it is broken."""
-    # A new one each time: an exception that is raised again keeps the traceback that it has.
-    error, words = ERRORS[message.body.decode().strip('"').partition("-")[0]]
-    raise error(words)
+def ship(message):
+    match message.body.decode().strip('"').partition("-")[0]:
+        case "rate":
+            raise Unconfigured("no rate for currency 'EUR'")
+        case "stock":
+            raise OutOfStock("no more socks")
+        case "address":
+            raise BadAddress("no such street")
+    raise GatewayTimeout("no answer within 3 s")
+""",
+)
+"""The service as it is broken, where it is installed: pictures show the path."""
+linecache.cache[PATH] = (len(SOURCE), None, SOURCE.splitlines(keepends=True), PATH)
+_service: dict[str, object] = {"__name__": "shop.orders"}
+exec(compile(SOURCE, PATH, "exec"), _service)
+fails = cast("Callable[[Message], None]", _service["ship"])
 
 
 @pytest.fixture
@@ -101,7 +107,19 @@ def page_of(browser: Browser, console: OpenConsole) -> Page:
 def picture(page: Page, name: str) -> None:
     folder = os.environ.get("REDRIVE_PICTURES")
     if folder:
+        page.wait_for_load_state("networkidle")
         page.screenshot(path=str(Path(folder) / f"console-{name}.png"))
+
+
+def pictures_of_a_phone(page: Page) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 390, "height": 844})
+    first = page.locator(".cause").first.bounding_box()
+    assert first is not None
+    assert first["y"] < 844, "the first cause is on the first screen"
+    picture(page, "phone")
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 @pytest.mark.nightly("test_browser walks an incident each time")
@@ -114,11 +132,14 @@ def test_an_incident_from_the_open_page_to_the_proof(
     wait_until(lambda: "Unconfigured" in console.get("/").text, "the broker counts them")
     page = page_of(browser, console)
     picture(page, "overview")
+    pictures_of_a_phone(page)
     broken = Recorder(fails)
     with service.subscriber(broken):
         page.locator("a.title", has_text="Unconfigured").click()
+        picture(page, "cause")
         page.get_by_role("link", name="Plan a requeue").click()
         page.get_by_label("Reason").fill("rates are configured in 2.3.1")
+        picture(page, "plan")
         page.get_by_role("button", name="Start the canary").click()
         expect(page.locator("h1")).to_contain_text("stopped", timeout=120_000)
         # What a subscriber has not begun when it stops would be handled by the next one.
@@ -140,7 +161,7 @@ def test_an_incident_from_the_open_page_to_the_proof(
     picture(page, "stopped")
     mended = Recorder()
     with service.subscriber(mended):
-        page.get_by_role("button", name="Resume").click()
+        page.get_by_role("button", name="Resume the job").click()
         done = page.locator("main:not(:has([data-progress])) h1")
         expect(done).to_contain_text("done", timeout=120_000)
         mended.wait_for_handled(ids["rate"] - set(broken.tried))
@@ -150,6 +171,9 @@ def test_an_incident_from_the_open_page_to_the_proof(
         )
     page.reload()
     picture(page, "done")
+    for name, path in SCREENS.items():
+        page.goto(path)
+        picture(page, name)
     proof = console.get("/proof", id=id_, format="json").json()
     assert set(mended.handled) <= ids["rate"]
     assert set(mended.handled.values()) == {1}

@@ -139,7 +139,9 @@ def test_the_messages_of_a_job_are_listed_with_what_became_of_them(
     answer = console.get("/job/messages", id=id_, format="json")
     assert answer.status_code == 200, answer.text
     told = answer.json()
-    link = re.findall(r'href="([^"]*)">Failed again', console.get("/job", id=id_).text)[0]
+    link = re.findall(
+        r'href="([^"]*)">See those that failed again', console.get("/job", id=id_).text
+    )[0]
     assert f"{SLOW} messages in 1 cause match" in console.get(html.unescape(link)).text
     slow = [f"slow-{number}" for number in range(SLOW)]
     assert sorted(one["message_id"] for one in told["messages"]) == slow

@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import duckdb
 import pytest
@@ -73,6 +75,53 @@ def test_a_page_of_a_queue_that_nobody_looked_at_says_so_and_looks_at_nothing(
     assert answer.status_code == 200
     assert "This queue has not been scanned yet" in answer.text
     assert FailedQueue(service.url, QUEUE).depth() == ALL
+
+
+def test_a_queue_whose_look_is_out_of_date_keeps_its_place(opens: Opens, service: Service) -> None:
+    console = opens()
+    console.look()
+    wait_until(lambda: "TimeoutError" in console.get("/").text, "the causes are there")
+    look = console.server.console.context.looks.look_under_way(QueuePlace(QUEUE))
+    assert look is not None
+    assert look.ended_at is not None
+    look.ended_at -= timedelta(minutes=1)
+    fail(service, failure("late", "KeyError", "'late'"))  # a restore drops what is known
+    page = console.get("/").text
+    assert "TimeoutError" in page
+    assert "scan the queue again" in page
+    assert "out of date" in page
+    group = next(iter(re.findall(r"group=([0-9a-f]{12})", page)))
+    assert "is out of date" in console.get("/cause", queue=QUEUE, group=group).text
+
+
+def test_a_link_to_a_cause_that_never_was_says_so(opens: Opens, service: Service) -> None:
+    console = opens()
+    unseen = console.get("/cause", queue=QUEUE, group="0123456789ab")
+    assert (unseen.status_code, "Nothing is known of this cause" in unseen.text) == (409, True)
+    console.look()
+    seen = console.get("/cause", queue=QUEUE, group="0123456789ab")
+    assert (seen.status_code, "nothing is known of it" in seen.text) == (404, True)
+
+
+def test_single_messages_are_picked_for_a_plan(opens: Opens, service: Service) -> None:
+    console = opens()
+    console.look()
+    picked = console.client.get(
+        f"/plan?queue={quote(QUEUE)}&pick=sku-1&pick=sku-3&pick=it%27s"
+    ).text
+    assert "<strong>2 messages</strong>" in picked
+    assert "failure_id IN" in picked
+
+
+def test_a_long_error_is_cut_on_the_pages_that_list_it(opens: Opens, service: Service) -> None:
+    long = "the address can not be found " * 300
+    fail(service, failure("long", "BadAddress", long))
+    console = opens()
+    console.look()
+    wait_until(lambda: "BadAddress" in console.get("/").text, "the causes are there")
+    for path in ("/", "/causes"):
+        page = console.get(path, queue=QUEUE).text
+        assert page.count("the address can not be found") < 20
 
 
 def test_the_causes_of_a_queue_are_there_with_their_counts(opens: Opens, service: Service) -> None:

@@ -2,7 +2,9 @@
 and without scripts, by keys, magnified, without motion, and in forced colours."""
 
 import re
+from datetime import datetime
 from urllib.parse import urlencode, urlsplit
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -94,7 +96,7 @@ WITHOUT_A_SEARCH = ("edit", "discard", "expire", "proof")
 KEYS = {
     "overview": "/ j k Enter g",
     "causes": "/ j k Enter x r g",
-    "cause": "/ j k Enter r g",
+    "cause": "/ j k Enter x r g",
     "message": "/ n p g",
     "journal": "/ j k Enter g",
     "store": "/ j k Enter g",
@@ -334,3 +336,32 @@ def test_pages_are_light(browser: Browser, console: OpenConsole) -> None:
     assert script <= 25 * KILOBYTE
     assert style <= 10 * KILOBYTE
     assert first + script + style <= 60 * KILOBYTE
+
+
+def test_times_are_in_the_readers_zone_and_a_visit_says_what_has_changed(
+    browser: Browser, console: OpenConsole, service: Service
+) -> None:
+    wait_until(lambda: "KeyError" in console.get("/").text, "the overview has the causes")
+    context = browser.new_context(timezone_id="Asia/Tokyo", base_url=console.address)
+    page = context.new_page()
+    page.goto(console.server.new_link())
+    expect(page.locator("footer [data-zone]")).to_have_text("Asia/Tokyo")
+    page.evaluate("localStorage.setItem('redrive-visit /', JSON.stringify({seen: 1000}))")
+    page.reload()
+    visit = page.locator("[data-visit]")
+    expect(visit).to_contain_text("Since your last visit, 1970-01-01 09:00:01: 2 new causes")
+    bar = page.locator(".chart g").last
+    ticks = page.locator(".axis time")
+    begin = datetime.fromisoformat(str(ticks.first.get_attribute("datetime")))
+    expect(ticks.first).to_have_text(f"{begin.astimezone(ZoneInfo('Asia/Tokyo')):%H:%M}")
+    expect(bar.locator("title")).to_contain_text("messages, ")
+    page.locator(".chart summary").click()
+    rows = page.locator(".chart tbody tr")
+    expect(rows).to_have_count(24)
+    numbers = [row.locator("td").all_text_contents() for row in rows.all()]
+    assert [sum(map(int, some)) for some in zip(*numbers, strict=True)] == [LOOKUP, SLOW]
+    page.goto(f"/cause?{urlencode({'queue': QUEUE, 'group': group_of(service, 'KeyError')})}")
+    for number in (0, 2):
+        page.get_by_role("checkbox").nth(number).check()
+    page.get_by_role("button", name="Plan a requeue of the selected messages").click()
+    expect(page.locator(".lead strong").first).to_have_text("2 messages")

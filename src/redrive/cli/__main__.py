@@ -128,7 +128,9 @@ def _report(error: BaseException, *, as_json: bool) -> int:
 
 
 def _sentence(text: str) -> str:
-    return " ".join(text.split())
+    """Return an error of the command line on one line, without the validator's own words."""
+    line = " ".join(text.split())
+    return line.replace(": Value error, ", ": ").replace(": Input should be", ": it should be")
 
 
 def _help_for(error: object) -> str:

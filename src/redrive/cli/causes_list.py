@@ -1,7 +1,7 @@
 """`redrive causes list`: lists the remarks on causes."""
 
 from redrive.cli import cause_options, job_options, messages, options
-from redrive.cli.output import OutputFormat, Printer, TableColumn
+from redrive.cli.output import Printer, RowsFormat, TableColumn
 
 
 @options.expanded
@@ -9,7 +9,7 @@ def list_(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = OutputFormat.TABLE,
+    output: options.RowsOutput = RowsFormat.TABLE,
 ) -> None:
     """List the remarks on causes.
 
@@ -23,42 +23,23 @@ def list_(
     printer = Printer(output)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         remarks = list(reversed(opened.causes().remarks))
-    printer.result(
-        [
-            {
-                "id": one.id,
-                "at": one.at.isoformat(),
-                "who": one.who,
-                "user": one.user,
-                **one.as_json(),
-            }
-            for one in remarks
-        ]
+    printer.rows(
+        remarks,
+        lambda one: {
+            "id": one.id,
+            "at": one.at.isoformat(),
+            "who": one.who,
+            "user": one.user,
+            **one.as_json(),
+        },
+        {
+            TableColumn("remark"): lambda one: one.id[: messages.SHORT_ID],
+            TableColumn("said (UTC)", hide=2): lambda one: messages.moment_of(one.at),
+            TableColumn("group"): lambda one: one.group,
+            TableColumn("what", give=True, wrap=True, least=20): cause_options.words_of,
+            TableColumn("cause", give=True, hide=3): lambda one: one.words or "–",
+            TableColumn("who", give=True, hide=1): lambda one: one.who,
+        },
     )
-    if printer.as_json:
-        return
-    if not remarks:
+    if not remarks and not printer.for_programs:
         printer.say("There are no remarks on causes.")
-        return
-    columns = (
-        TableColumn("remark"),
-        TableColumn("said (UTC)", hide=2),
-        TableColumn("group"),
-        TableColumn("what", give=True, wrap=True, least=20),
-        TableColumn("cause", give=True, hide=3),
-        TableColumn("who", give=True, hide=1),
-    )
-    printer.table(
-        columns,
-        [
-            [
-                one.id[: messages.SHORT_ID],
-                messages.moment_of(one.at),
-                one.group,
-                cause_options.words_of(one),
-                one.words or "–",
-                one.who,
-            ]
-            for one in remarks
-        ],
-    )

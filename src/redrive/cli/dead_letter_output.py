@@ -1,27 +1,16 @@
 """How commands print the dead-letter queues that redrive did not make."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import groupby
 
-from redrive.cli.output import Cell, Printer, TableColumn, count_of
+from redrive.cli.output import Cell, TableColumn, count_of
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.topology.dead_letter_queues import DeadLetterQueue, Origin
 
 _MOST_ORIGINS = 3
 """Number of origins that a cell names: hundreds of queues may share one dead-letter queue."""
-
-COLUMNS = (
-    TableColumn("queue", give=True, wrap=True, least=24),
-    TableColumn("messages", "right"),
-    TableColumn("consumers", "right", hide=2),
-    TableColumn("comes from", give=True, wrap=True, least=20),
-)
-_DETAILS = (
-    TableColumn("dialect", give=True, wrap=True, least=12, hide=3),
-    TableColumn("oldest (UTC)", hide=1),
-)
 
 
 def fullest_first(found: Sequence[CountedQueue]) -> list[CountedQueue]:
@@ -29,24 +18,26 @@ def fullest_first(found: Sequence[CountedQueue]) -> list[CountedQueue]:
     return sorted(found, key=lambda one: (-(one.messages or 0), one.queue.name))
 
 
-def print_table(
-    printer: Printer, found: Sequence[CountedQueue], *, in_detail: bool = False
-) -> None:
-    """Print a table of the queues; in detail, with their dialects and oldest messages."""
-    columns = (*COLUMNS, *_DETAILS) if in_detail else COLUMNS
-    printer.table(columns, [_row(one)[: len(columns)] for one in found])
-
-
-def _row(one: CountedQueue) -> list[str | Cell]:
-    oldest = "–" if one.oldest is None else one.oldest.strftime("%Y-%m-%d %H:%M:%S")
-    return [
-        one.queue.name,
-        depth_cell(one.messages),
-        "–" if one.consumers is None else f"{one.consumers:,}",
-        _origins(one.queue),
-        " or ".join(one.queue.dialects) or "unknown until read",
-        oldest,
-    ]
+def columns(*, in_detail: bool = False) -> dict[TableColumn, Callable[[CountedQueue], str | Cell]]:
+    """Return the columns of a table of the queues; in detail, with their dialects and oldest
+    messages."""
+    found: dict[TableColumn, Callable[[CountedQueue], str | Cell]] = {
+        TableColumn("queue", give=True, wrap=True, least=24): lambda one: one.queue.name,
+        TableColumn("messages", "right"): lambda one: depth_cell(one.messages),
+        TableColumn("consumers", "right", hide=2): lambda one: (
+            "–" if one.consumers is None else f"{one.consumers:,}"
+        ),
+        TableColumn("comes from", give=True, wrap=True, least=20): lambda one: _origins(one.queue),
+    }
+    details: dict[TableColumn, Callable[[CountedQueue], str | Cell]] = {
+        TableColumn("dialect", give=True, wrap=True, least=12, hide=3): lambda one: (
+            " or ".join(one.queue.dialects) or "unknown until read"
+        ),
+        TableColumn("oldest (UTC)", hide=1): lambda one: (
+            "–" if one.oldest is None else one.oldest.strftime("%Y-%m-%d %H:%M:%S")
+        ),
+    }
+    return found | details if in_detail else found
 
 
 def depth_cell(messages: int | None) -> Cell:

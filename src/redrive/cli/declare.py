@@ -249,7 +249,7 @@ def _unbind(connector: Connector, stale: list[Binding]) -> None:
 def _show(printer: Printer, plan: _Plan, *, missing: str, unseen: str, stale: str) -> None:
     """Print each object with its state, as a table or as JSON."""
     rows = list(_states(plan, missing=missing, unseen=unseen, stale=stale))
-    if printer.as_json:
+    if printer.for_programs:
         printer.result(
             {
                 "queue": plan.subscription.queue,

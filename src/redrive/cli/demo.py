@@ -108,7 +108,7 @@ class Demo:
             self._look()
             self._redrive()
             self._sum_up()
-        if self._printer.as_json:
+        if self._printer.for_programs:
             print_json(self._tally.as_json())
         return self._tally
 
@@ -166,7 +166,7 @@ class Demo:
                     "error": message.error_type,
                 }
             )
-        if not self._printer.as_json:
+        if not self._printer.for_programs:
             messages.table(self._printer, found)
 
     def _redrive(self) -> None:
@@ -237,19 +237,19 @@ class Demo:
 
     def _chapter(self, text: str) -> None:
         self._step += 1
-        if not self._printer.as_json:
+        if not self._printer.for_programs:
             self._printer.say(f"\n{self._step}. {text}", "bold")
 
     def _show_queues(self, text: str = "") -> None:
         places = depths(self._connector, self._queue, None)
         self._event({"event": "queues", **status.json_of(places)})
-        if not self._printer.as_json:
+        if not self._printer.for_programs:
             if text:
                 self._printer.say(text)
             self._printer.table(status.COLUMNS, [status.row_of(self._queue, places)])
 
     def _event(self, event: dict[str, object]) -> None:
-        if self._printer.as_json:
+        if self._printer.for_programs:
             print_json(event)
 
     # --- watching ---------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ class Demo:
                 "error": attempt.error,
             }
         )
-        if not self._printer.as_json:
+        if not self._printer.for_programs:
             result = f"failed   {attempt.error}" if attempt.error else "handled"
             self._printer.say(
                 f"  order {attempt.order}  attempt {attempt.retries + 1}  {result}",

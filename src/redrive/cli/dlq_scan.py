@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import completion, dead_letter_output, options
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import Printer, RowsFormat, count_of
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
@@ -28,7 +28,7 @@ def scan(
     ] = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = OutputFormat.TABLE,
+    output: options.RowsOutput = RowsFormat.TABLE,
 ) -> None:
     """List the dead-letter queues of a broker.
 
@@ -57,12 +57,15 @@ def scan(
         ) from blind
     found = listed if not queues else _named(connector, list(dict.fromkeys(queues)), listed)
     found = dead_letter_output.fullest_first(_all_counted(connector, found))
-    printer.result(
-        {
+    printer.rows(
+        found,
+        dead_letter_output.json_of,
+        dead_letter_output.columns(in_detail=True),
+        lambda rows: {
             "virtual_host": connector.url.virtual_host,
             "management": blind is None,
-            "queues": [dead_letter_output.json_of(one) for one in found],
-        }
+            "queues": rows,
+        },
     )
     _print(printer, found)
     if blind is not None:
@@ -115,9 +118,8 @@ def _named(
 
 
 def _print(printer: Printer, found: Sequence[CountedQueue]) -> None:
-    if printer.as_json or not found:
+    if printer.for_programs or not found:
         return
-    dead_letter_output.print_table(printer, found, in_detail=True)
     known = [one.messages for one in found if one.messages is not None]
     left = len(found) - len(known)
     unknown = f", {left:,} of them not counted" if left else ""

@@ -133,7 +133,7 @@ def doctor(
     lacking_, unchecked = _permissions(connector, names_, family, wanted_roles, facts)
     findings = [*diagnose(facts, questions, others=not queues), *lacking_]
     later = [] if version is None else diagnose_upgrade(facts, version, questions)
-    if printer.as_json:
+    if printer.for_programs:
         printer.result(
             {
                 "broker": str(facts.version),

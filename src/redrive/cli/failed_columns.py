@@ -1,11 +1,11 @@
 """`redrive failed columns`: lists the columns that filters and queries can use."""
 
 from redrive.cli import options
-from redrive.cli.output import OutputFormat, Printer, TableColumn
+from redrive.cli.output import Printer, RowsFormat, TableColumn
 from redrive.failures.columns import COLUMNS
 
 
-def columns(output: options.Output = OutputFormat.TABLE) -> None:
+def columns(output: options.RowsOutput = RowsFormat.TABLE) -> None:
     """List the columns that filters and queries use.
 
     These are the columns of --where and of `redrive failed query`.
@@ -14,32 +14,19 @@ def columns(output: options.Output = OutputFormat.TABLE) -> None:
     Example:
       redrive failed columns
     """
-    printer = Printer(output)
-    printer.result(
-        [
-            {
-                "name": one.name,
-                "type": one.type.value,
-                "nullable": one.nullable,
-                "description": one.description,
-            }
-            for one in COLUMNS
-        ]
+    Printer(output).rows(
+        COLUMNS,
+        lambda one: {
+            "name": one.name,
+            "type": one.type.value,
+            "nullable": one.nullable,
+            "description": one.description,
+        },
+        {
+            TableColumn("column"): lambda one: one.name,
+            TableColumn("type"): lambda one: one.type.value,
+            TableColumn("meaning", give=True, wrap=True): lambda one: (
+                f"{one.description}{'; may be null' if one.nullable else ''}"
+            ),
+        },
     )
-    if not printer.as_json:
-        table = (
-            TableColumn("column"),
-            TableColumn("type"),
-            TableColumn("meaning", give=True, wrap=True),
-        )
-        printer.table(
-            table,
-            [
-                (
-                    one.name,
-                    one.type.value,
-                    f"{one.description}{'; may be null' if one.nullable else ''}",
-                )
-                for one in COLUMNS
-            ],
-        )

@@ -222,7 +222,7 @@ def groups(
             "groups": [_json_of(by, group) for group in shown[:limit]],
         }
     )
-    if not printer.as_json:
+    if not printer.for_programs:
         _tell(printer, shown[:limit])
         more = f"; --limit {len(shown)} shows all" if len(shown) > limit else ""
         printer.say(
@@ -250,7 +250,7 @@ def _tell_overview(printer: Printer, everywhere: AllQueues, by: str, limit: int)
             len(groups),
         )
     )
-    if not printer.as_json:
+    if not printer.for_programs:
         for one in groups[:limit]:
             _tell(printer, [one.group], f" in {in_one_line(one.queue)}")
             printer.say(f"{'':8}  queues: {queues_in_words(one)}")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import cause_options, index_options, message_options, messages, options
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import Printer, RowsFormat, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.filter import OpenFilter
 from redrive.failures.look import Look
@@ -28,7 +28,7 @@ def list_(
     *,
     index: index_options.IndexOptions,
     broker: options.SourceOptions,
-    output: options.Output = OutputFormat.TABLE,
+    output: options.RowsOutput = RowsFormat.TABLE,
 ) -> None:
     """List failed messages, oldest first.
 
@@ -55,17 +55,18 @@ def list_(
             index=index,
         )
     message_options.check_groups(groups, count, opened.name)
-    printer.result(
-        {
+    printer.rows(
+        shown,
+        messages.json_of,
+        messages.columns(printer),
+        lambda rows: {
             "queue": source,
             **look.as_json(),
             "matching": None if filter_.is_all else count,
-            "messages": [messages.json_of(message) for message in shown],
-        }
+            "messages": rows,
+        },
     )
-    if not printer.as_json:
-        if shown:
-            messages.table(printer, shown)
+    if not printer.for_programs:
         which = "newest" if newest else "oldest"
         printer.say(
             _tally(opened.name, look, len(shown), which)

@@ -1,12 +1,13 @@
 """`redrive failed query`: runs SQL on failed messages."""
 
 import json
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from redrive.cli import index_options, message_options, options
-from redrive.cli.output import OutputFormat, Printer, TableColumn
+from redrive.cli.output import Printer, RowsFormat, TableColumn
 from redrive.failures.message_source import checked_query
 
 
@@ -19,7 +20,7 @@ def query(
     *,
     index: index_options.IndexOptions,
     broker: options.SourceOptions,
-    output: options.Output = OutputFormat.TABLE,
+    output: options.RowsOutput = RowsFormat.TABLE,
 ) -> None:
     """Query failed messages with SQL.
 
@@ -35,13 +36,19 @@ def query(
     sql, columns = checked_query(sql)
     opened = message_options.Source(printer, source, broker)
     (names, rows), look = opened.ask(lambda look: look.query(sql, columns), look_at, index=index)
-    printer.result({"source": opened.name, **look.as_json(), "columns": names, "rows": rows})
-    if not printer.as_json:
-        shown = [
-            TableColumn(name, "right" if _is_number(rows, name) else "left", give=True)
+
+    def cells(name: str) -> Callable[[dict[str, object]], str]:
+        return lambda row: _cell(row.get(name))
+
+    printer.rows(
+        rows,
+        lambda row: {name: row.get(name) for name in names} if output is RowsFormat.CSV else row,
+        {
+            TableColumn(name, "right" if _is_number(rows, name) else "left", give=True): cells(name)
             for name in names
-        ]
-        printer.table(shown, [[_cell(row.get(name)) for name in names] for row in rows])
+        },
+        lambda rows: {"source": opened.name, **look.as_json(), "columns": names, "rows": rows},
+    )
     if look.is_partial:
         printer.say(message_options.not_looked_at(look).strip())
 

@@ -58,5 +58,5 @@ def show(
     printer.result(
         {**messages.json_of(message), "answered_from": look.answered_from, "as_of": as_of}
     )
-    if not printer.as_json:
+    if not printer.for_programs:
         messages.tell(printer, message)

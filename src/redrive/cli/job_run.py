@@ -96,7 +96,7 @@ def tell_failed_again(printer: Printer, failed: FailedQueue, job: JobRecord) -> 
         groups, _ = asked(
             printer, failed, source_of(failed).queue, lambda look: look.groups(filter_=of_job)
         )
-    if not printer.as_json:
+    if not printer.for_programs:
         columns = (
             TableColumn("group"),
             TableColumn("failed again", "right"),

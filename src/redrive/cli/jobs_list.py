@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from redrive.cli import job_options, messages, options
-from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn, count_of
-from redrive.failures.job_record import JobRecord, State
+from redrive.cli.output import Cell, Printer, RowsFormat, TableColumn, count_of
+from redrive.failures.job_record import State
 
 _LONGEST_NAME = 48
 _SHORTEST_REASON = 12
@@ -30,7 +30,7 @@ def list_(
     journal: job_options.JournalFile = None,
     *,
     broker: options.BrokerOptions,
-    output: options.Output = OutputFormat.TABLE,
+    output: options.RowsOutput = RowsFormat.TABLE,
 ) -> None:
     """List everybody's jobs on a broker, newest first.
 
@@ -47,38 +47,27 @@ def list_(
         count = opened.count()
         where = f"the journal at {opened.place}" if opened.is_shared else str(opened.path)
         job_options.tell_unread(printer, opened)
-    printer.result([job_options.json_of(job) for job in found])
-    more = f"The {len(found):,} newest of {count_of(count, 'job')}; --limit {count} shows all."
-    if printer.as_json:
-        if len(found) < count:
-            printer.note(more)
-        return
-    if not found:
-        printer.say(f"There is no job in {where}.")
-        return
-    columns = (
-        TableColumn("job"),
-        TableColumn("begun (UTC)"),
-        TableColumn("what", hide=4),
-        TableColumn("queue", give=True, wrap=True, least=_LONGEST_NAME),
-        TableColumn("state"),
-        TableColumn("messages", "right", hide=3),
-        TableColumn("who", give=True, hide=1),
-        TableColumn("why", give=True, least=_SHORTEST_REASON, hide=2),
+    is_narrow = messages.is_narrow(printer)
+    printer.rows(
+        found,
+        job_options.json_of,
+        {
+            TableColumn("job"): lambda job: job.id[: messages.SHORT_ID],
+            TableColumn("begun (UTC)"): lambda job: messages.moment_of(
+                job.begun_at, short=is_narrow
+            ),
+            TableColumn("what", hide=4): lambda job: job.kind,
+            TableColumn("queue", give=True, wrap=True, least=_LONGEST_NAME): lambda job: job.queue,
+            TableColumn("state"): lambda job: Cell(job.state.value, _STYLES[job.state]),
+            TableColumn("messages", "right", hide=3): lambda job: f"{job.sent:,}",
+            TableColumn("who", give=True, hide=1): lambda job: job.who,
+            TableColumn("why", give=True, least=_SHORTEST_REASON, hide=2): lambda job: (
+                job.reason or "–"
+            ),
+        },
     )
-    printer.table(columns, [_row_of(job, is_narrow=messages.is_narrow(printer)) for job in found])
     if len(found) < count:
-        printer.say(more)
-
-
-def _row_of(job: JobRecord, *, is_narrow: bool) -> list[str | Cell]:
-    return [
-        job.id[: messages.SHORT_ID],
-        messages.moment_of(job.begun_at, short=is_narrow),
-        job.kind,
-        job.queue,
-        Cell(job.state.value, _STYLES[job.state]),
-        f"{job.sent:,}",
-        job.who,
-        job.reason or "–",
-    ]
+        more = f"The {len(found):,} newest of {count_of(count, 'job')}; --limit {count} shows all."
+        (printer.note if printer.for_programs else printer.say)(more)
+    elif not found and not printer.for_programs:
+        printer.say(f"There is no job in {where}.")

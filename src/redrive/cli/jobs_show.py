@@ -60,7 +60,7 @@ def show(
             failed = job_run.failed_queue_of(printer, job, broker)
             job = _brought_up_to_date(printer, opened, job, failed)
     printer.result(job_options.json_of(job))
-    if not printer.as_json:
+    if not printer.for_programs:
         tell(printer, job)
 
 

@@ -1,7 +1,7 @@
 """Failed messages as JSON values and as text, in the one form that every command prints."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from textwrap import indent
 
@@ -41,37 +41,29 @@ look."""
 
 _SHORTEST_ERROR, _SHORTEST_KEY = 24, 12
 
-COLUMNS = (
-    TableColumn("id"),
-    TableColumn("failed (UTC)"),
-    TableColumn("retries", "right", hide=2),
-    TableColumn("error", give=True, least=_SHORTEST_ERROR),
-    TableColumn("routing key", give=True, least=_SHORTEST_KEY),
-    TableColumn("size", "right", hide=1),
-)
-
-
 _WIDE = 100
 """Number of columns from which a table has room for the year and the seconds."""
 
 
-def row_of(message: FailedMessage, *, is_narrow: bool = False) -> list[str | Cell]:
-    """Return a message as a row of a table with `COLUMNS`; on a narrow terminal the time is
-    shorter, to leave more room for the error."""
-    return [
-        message.failure_id[:SHORT_ID],
-        moment_of(message.failed_at, short=is_narrow),
-        str(message.retries),
-        error_of(message, short=True),
-        message.routing_key,
-        size_of(message.size),
-    ]
+def columns(printer: Printer) -> dict[TableColumn, Callable[[FailedMessage], str | Cell]]:
+    """Return the columns of a table of messages; on a narrow terminal the time is shorter, to leave
+    more room for the error."""
+    short = is_narrow(printer)
+    return {
+        TableColumn("id"): lambda one: one.failure_id[:SHORT_ID],
+        TableColumn("failed (UTC)"): lambda one: moment_of(one.failed_at, short=short),
+        TableColumn("retries", "right", hide=2): lambda one: str(one.retries),
+        TableColumn("error", give=True, least=_SHORTEST_ERROR): lambda one: error_of(
+            one, short=True
+        ),
+        TableColumn("routing key", give=True, least=_SHORTEST_KEY): lambda one: one.routing_key,
+        TableColumn("size", "right", hide=1): lambda one: size_of(one.size),
+    }
 
 
 def table(printer: Printer, shown: Sequence[FailedMessage]) -> None:
     """Print messages as a table."""
-    rows = [row_of(message, is_narrow=is_narrow(printer)) for message in shown]
-    printer.table(COLUMNS, rows)
+    printer.table_of(shown, columns(printer))
 
 
 def is_narrow(printer: Printer) -> bool:

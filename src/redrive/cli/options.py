@@ -10,7 +10,7 @@ from typing import Annotated, get_type_hints
 import typer
 
 from redrive.cli import completion, environment
-from redrive.cli.output import OutputFormat
+from redrive.cli.output import OutputFormat, RowsFormat
 from redrive.errors import ConfigurationError
 from redrive.pubsub.blocking.connection_pool import ConnectionPool
 from redrive.topology.names import ExchangeFamily
@@ -79,6 +79,10 @@ ManagementUrl = Annotated[
 Output = Annotated[
     OutputFormat,
     typer.Option("--output", metavar="table|json", help="Print tables, or JSON."),
+]
+RowsOutput = Annotated[
+    RowsFormat,
+    typer.Option("--output", metavar="table|json|csv", help="Print a table, JSON, or CSV."),
 ]
 Rate = Annotated[
     str | None,

@@ -10,10 +10,10 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import IO, TYPE_CHECKING, Literal, TextIO
+from typing import IO, TYPE_CHECKING, Literal, TextIO, TypeVar
 
 from redrive.errors import ConfigurationError
 from redrive.redaction import in_one_line, printable, printable_json, redact
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.text import Text
+
+T = TypeVar("T")
 
 _UNBOUNDED = 10_000
 """Width of output to a pipe or a file, whose lines are not cut."""
@@ -49,6 +51,14 @@ class OutputFormat(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+class RowsFormat(StrEnum):
+    """The output format of a command that lists rows."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +93,16 @@ class Cell:
 class Printer:
     """The output of one command."""
 
-    def __init__(self, form: OutputFormat) -> None:
-        self.as_json = form is OutputFormat.JSON
+    def __init__(self, form: OutputFormat | RowsFormat) -> None:
+        self._form = form.value
+        self.for_programs = form.value != OutputFormat.TABLE.value
+        """Whether stdout is for programs, so that text for people goes to stderr."""
         self._people: Console | None = None
 
     @property
     def _stream(self) -> TextIO:
         """Where text for people goes."""
-        return sys.stderr if self.as_json else sys.stdout
+        return sys.stderr if self.for_programs else sys.stdout
 
     @property
     def width(self) -> int | None:
@@ -160,9 +172,44 @@ class Printer:
             flush=True,
         )
 
+    def table_of(
+        self, found: Sequence[T], columns: Mapping[TableColumn, Callable[[T], str | Cell]]
+    ) -> None:
+        """Print a table for people, each column with a function that returns a row's cell."""
+        self.table([*columns], [[cell(one) for cell in columns.values()] for one in found])
+
+    def rows(
+        self,
+        found: Sequence[T],
+        as_json: Callable[[T], Mapping[str, object]],
+        columns: Mapping[TableColumn, Callable[[T], str | Cell]],
+        wrapped: Callable[[list[Mapping[str, object]]], object] = lambda rows: rows,
+    ) -> None:
+        """Print what a command has found, one row each: as a table, JSON or CSV.
+
+        Args:
+            found: the rows.
+            as_json: returns a row as JSON values; their names are the columns in CSV.
+            columns: the columns of the table, each with a function that returns a row's cell.
+            wrapped: returns the JSON around the rows.
+        """
+        if not self.for_programs:
+            if found:
+                self.table_of(found, columns)
+            return
+        rows = [as_json(one) for one in found]
+        if self._form == RowsFormat.CSV.value:
+            from redrive.failures.csv_text import csv_of
+
+            names = dict.fromkeys(name for row in rows for name in row)
+            if names:
+                _print(csv_of([*names], rows).removesuffix("\r\n"), sys.stdout)
+        else:
+            self.result(wrapped(rows))
+
     def result(self, value: object) -> None:
         """Print what the command has found or done as JSON; in table format, print nothing."""
-        if self.as_json:
+        if self.for_programs:
             print_json(value, indent=2)
 
     def note(self, text: str) -> None:

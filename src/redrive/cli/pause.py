@@ -101,7 +101,7 @@ def _tell(printer: Printer, url: str, written: Control) -> None:
             "consumers": None if depth is None else depth.consumers,
         }
     )
-    if printer.as_json:
+    if printer.for_programs:
         return
     if written.action == "resume":
         printer.say(f"{written.queue} is resumed.")

@@ -99,7 +99,7 @@ def publish(
             "routed": routed,
         }
     )
-    if not printer.as_json:
+    if not printer.for_programs:
         printer.say(message_id)
     if not routed:
         printer.note(

@@ -116,7 +116,7 @@ def status(
         ]
         + [_json_of_other(one) for one in others]
     )
-    if not printer.as_json and found:
+    if not printer.for_programs and found:
         printer.table(
             COLUMNS, [row_of(queue, places, waiting_there) for queue, places in found.items()]
         )
@@ -130,7 +130,7 @@ def status(
             _tell_of_ladder(printer, waiting(connector, broker.family))
         except PermissionDenied as denied:
             printer.note(f"Can't see the delay ladder: {denied.problem}.")
-    if not printer.as_json:
+    if not printer.for_programs:
         if not queues:
             others = _all_others(printer, connector, broker.management_url)
         _tell_of_others(printer, others, under_a_table=bool(found))
@@ -204,7 +204,7 @@ def _tell_of_others(
         return
     if under_a_table:
         printer.say("\nDead-letter queues that redrive did not make:", "bold")
-    dead_letter_output.print_table(printer, dead_letter_output.fullest_first(others))
+    printer.table_of(dead_letter_output.fullest_first(others), dead_letter_output.columns())
 
 
 def _json_of_other(one: CountedQueue) -> dict[str, object]:
@@ -329,7 +329,7 @@ def _show_ladder(printer: Printer, found: Waiting) -> None:
         for due, count in found.levels
     ]
     printer.result({"waiting": found.messages, "levels": levels, "unrouted": found.parked})
-    if printer.as_json:
+    if printer.for_programs:
         return
     if found.parked is None:
         printer.note("There is no delay ladder: no message has been delayed yet.")

@@ -253,7 +253,7 @@ def top(
     family = broker.family
     with ManagementAPI(connector.url, broker.management_url) as management:
         source = _Source(management, tuple(queues or ()), family, connector)
-        if once or printer.as_json:
+        if once or printer.for_programs:
             _print_once(printer, source.counts(), source.others(), sort)
         elif not sys.stdout.isatty():
             raise ConfigurationError("there is no terminal to draw in", "Give --once.")
@@ -391,7 +391,7 @@ def _print_once(
             else [dead_letter_output.json_of(one) for one in others.found],
         }
     )
-    if printer.as_json:
+    if printer.for_programs:
         return
     printer.table(*_columns_and_rows(found))
     for flow in found:
@@ -401,7 +401,7 @@ def _print_once(
     if others.title:
         printer.say(f"\n{others.title}", "bold")
     if others.found:
-        dead_letter_output.print_table(printer, others.found)
+        printer.table_of(others.found, dead_letter_output.columns())
 
 
 def _sorted(found: list[Flow], sort: SortKey) -> list[Flow]:

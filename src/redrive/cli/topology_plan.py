@@ -154,7 +154,7 @@ def _show(printer: Printer, drift: Drift, *, done: bool = False, pruned: bool = 
     for subscription in drift.subscriptions:
         for warning in subscription.warnings:
             printer.note(f"Note: {warning}.")
-    if printer.as_json:
+    if printer.for_programs:
         printer.result(_json(drift, done=done))
         return
     for what in drift.missing:

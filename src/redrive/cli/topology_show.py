@@ -129,7 +129,7 @@ def init(
     text = file_of(recovered)
     if file is not None:
         _write(file, text)
-    elif not printer.as_json:
+    elif not printer.for_programs:
         print(printable(text), end="")
     printer.result(
         {

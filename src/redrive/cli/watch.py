@@ -172,7 +172,7 @@ def _depths(printer: Printer, failed: dict[str, FailedQueue], *, once: bool) -> 
 
 
 def _say(printer: Printer, queue: str, place: str, depth: int, above: int) -> None:
-    if printer.as_json:
+    if printer.for_programs:
         print_json(_facts(queue, depth, above))
     else:
         printer.say(

@@ -2,6 +2,9 @@
 varies."""
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise, takewhile
+from textwrap import dedent
 from typing import NamedTuple
 
 from redrive.failures.cause import (
@@ -76,6 +79,15 @@ def trace_of(traceback: str, cause: Cause) -> list[ExampleTrace]:
         part._replace(is_own_frame=bool(own) and number == own[-1])
         for number, part in enumerate(found)
     ]
+
+
+def own_code(parts: Sequence[ExampleTrace]) -> str:
+    """Return the frame that the cause names, with its lines of code; empty if there is none."""
+    for frame, after in pairwise((*parts, ExampleTrace("", 0, False))):
+        if frame.is_own_frame:
+            code = takewhile(lambda line: line[:4] == "    ", after.text.splitlines())
+            return dedent("\n".join((frame.text, *code)))
+    return ""
 
 
 def _with_frame(part: TracebackPart, frame: str) -> list[ExampleTrace]:

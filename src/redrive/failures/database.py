@@ -388,6 +388,9 @@ def _numbers_given_to(node: dict[str, Any]) -> Iterator[float]:
                 yield float(literal["text"])
 
 
+_MOST_LIKE = 3
+
+
 def _columns_in(tree: dict[str, Any]) -> tuple[Column, ...]:
     named: set[str] = set()
     for node in _nodes(tree):
@@ -397,6 +400,17 @@ def _columns_in(tree: dict[str, Any]) -> tuple[Column, ...]:
     if "failed" in named:  # the whole row
         return COLUMNS
     return tuple(column for column in COLUMNS if column.name in named)
+
+
+_NO_COLUMN = re.compile(r'Referenced column "([^"]*)" not found in FROM clause!(?: Candidate.*)?')
+_CANDIDATE = re.compile(r'"(\w+)"')
+
+
+def _no_column(found: re.Match[str]) -> str:
+    """Return DuckDB's message about an unknown column in plain words."""
+    like = ", ".join(_CANDIDATE.findall(found[0].partition("Candidate")[2])[:_MOST_LIKE])
+    closest = f" (similar: {like})" if like else ""
+    return f"there is no column {found[1]}{closest}; a text is in single quotes: '{found[1]}'"
 
 
 def _told(text: str, given: str) -> str:
@@ -414,7 +428,7 @@ def _told(text: str, given: str) -> str:
 
 
 def _sentence(problem: str, given: str, place: int | None) -> str:
-    problem = _KIND.sub("", " ".join(problem.split()))
+    problem = _NO_COLUMN.sub(_no_column, _KIND.sub("", " ".join(problem.split())))
     if place is None or not 0 <= place <= len(given):
         return f"{given!r} can't be used: {problem}"
     return (

@@ -396,6 +396,7 @@ class Journal(LocalJournal):
             self._append_noted()
 
     def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
+        super()._note(sqlite, entry, firm=firm)
         if entry.job not in self._runs:
             known = journal_tables.found(sqlite, entry.job)
             self._runs[entry.job] = "" if known is None else known.run

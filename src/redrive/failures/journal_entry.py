@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 from redrive.errors import RedriveError
 from redrive.failures.cause_remark import CauseRemark
@@ -146,6 +146,24 @@ class Original:
     failure_id: str
     queue: str
     parts: tuple[bytes, bytes, bytes, bytes] | None
+
+
+class JobEvent(NamedTuple):
+    """Something that has happened to a job.
+
+    Args:
+        at: when.
+        step: what.
+        by: who did it.
+        state: the state of the job then; empty if it is unknown.
+        problem: why it has ended; empty otherwise.
+    """
+
+    at: datetime
+    step: JobStep
+    by: str
+    state: str
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)

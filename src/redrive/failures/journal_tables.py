@@ -11,9 +11,10 @@ from redrive.errors import ConfigurationError
 from redrive.failures.approval_rule import may_approve
 from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.job_record import JobRecord, State
-from redrive.failures.journal_entry import WHOLE, JobStep, JournalEntry, Original
+from redrive.failures.journal_entry import WHOLE, JobEvent, JobStep, JournalEntry, Original
 
 VERSION = 4
+_LONGEST_PROBLEM = 1000
 """The version of the file.
 
 Version 0 is that of redrive 0.1 and 0.2, which has the first four tables. Version 2 doesn't know
@@ -65,6 +66,12 @@ CREATE TABLE IF NOT EXISTS remark (
 CREATE TABLE IF NOT EXISTS stop (run TEXT PRIMARY KEY, by TEXT NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS job_by_time ON job (begun_at);
 CREATE INDEX IF NOT EXISTS job_by_state ON job (json_extract(record, '$.state'), begun_at);
+-- What has happened to each job.
+CREATE TABLE IF NOT EXISTS event (
+    id TEXT PRIMARY KEY, job TEXT NOT NULL, at TEXT NOT NULL, step TEXT NOT NULL,
+    by TEXT NOT NULL, state TEXT NOT NULL, problem TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS event_of_job ON event (job, at);
 -- Originals that are missing here.
 CREATE TABLE IF NOT EXISTS left_out (job TEXT NOT NULL, who TEXT NOT NULL);
 """
@@ -86,6 +93,56 @@ _OF_ONE_RUN = frozenset(
 """The steps that only the job's own process can write."""
 _ADDITIVE = frozenset((JobStep.HEARD, JobStep.ORIGINAL, JobStep.STOP))
 """The steps whose entries must count only once, but in any order."""
+
+
+_EVENTS = frozenset(
+    (
+        JobStep.ASKED,
+        JobStep.BEGUN,
+        JobStep.RESUMED,
+        JobStep.CANARY,
+        JobStep.STOP,
+        JobStep.STOPPED,
+        JobStep.ENDED,
+        JobStep.DECLINED,
+        JobStep.FORGOTTEN,
+    )
+)
+"""The steps that are kept for a job's timeline."""
+_MOST_EVENTS = 200
+
+
+def put_event(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
+    """Keep an entry for the timeline of its job, at most 200 of a job."""
+    if entry.step not in _EVENTS:
+        return
+    by = entry.record.by if entry.record is not None and not entry.user else entry.by
+    state, problem = (
+        ("", "") if entry.record is None else (entry.record.state, entry.record.problem)
+    )
+    sqlite.execute(
+        "INSERT OR IGNORE INTO event SELECT ?, ?, ?, ?, ?, ?, ? "
+        "WHERE (SELECT count(*) FROM event WHERE job = ?) < ?",
+        (
+            entry.id,
+            entry.job,
+            entry.at.isoformat(),
+            entry.step.value,
+            by,
+            state,
+            problem[:_LONGEST_PROBLEM],
+            entry.job,
+            _MOST_EVENTS,
+        ),
+    )
+
+
+def events(sqlite: sqlite3.Connection, job_id: str) -> list[JobEvent]:
+    """Return what has happened to a job, in order."""
+    rows = sqlite.execute(
+        "SELECT at, step, by, state, problem FROM event WHERE job = ? ORDER BY at", (job_id,)
+    )
+    return [JobEvent(datetime.fromisoformat(at), JobStep(step), *rest) for at, step, *rest in rows]
 
 
 def drop_run_before(sqlite: sqlite3.Connection, job_id: str) -> None:
@@ -194,7 +251,16 @@ def shrink(sqlite: sqlite3.Connection) -> bool:
             (MOST_JOBS,),
         )
     ]
-    tables = ("handed_over", "under_way", "original", "left_out", "known_at", "run_before", "owner")
+    tables = (
+        "handed_over",
+        "under_way",
+        "original",
+        "left_out",
+        "known_at",
+        "run_before",
+        "owner",
+        "event",
+    )
     for table in tables:
         sqlite.executemany(f"DELETE FROM {table} WHERE job = ?", ((id_,) for id_ in old))
     sqlite.executemany("DELETE FROM job WHERE id = ?", ((id_,) for id_ in old))
@@ -293,6 +359,7 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
         set_owner(sqlite, entry.job, entry.user)
     elif _displaces(sqlite, entry, known):
         _keep_run(sqlite, known)
+    put_event(sqlite, entry)
     if entry.step is JobStep.STOP:
         put_stop(sqlite, entry.run, entry.by)
     settled = _settled(sqlite, entry.job)

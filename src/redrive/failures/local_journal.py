@@ -29,7 +29,7 @@ from redrive.failures.cause_remark import CauseRemark
 from redrive.failures.cause_remarks import CauseRemarks
 from redrive.failures.disk_room import NO_ROOM
 from redrive.failures.job_record import JobRecord, State
-from redrive.failures.journal_entry import JobStep, JournalEntry, Original
+from redrive.failures.journal_entry import JobEvent, JobStep, JournalEntry, Original
 from redrive.failures.operator_name import whoami
 from redrive.failures.state_folder import check_state_folder, state_folder
 from redrive.failures.stored_message import bytes_of, text_of
@@ -408,6 +408,11 @@ class LocalJournal:
             )
         return self._as_it_is(found[0])
 
+    def events(self, job_id: str) -> list[JobEvent]:
+        """Return what has happened to a job, in order; nothing if an older version ran it."""
+        with self._errors("read"):
+            return journal_tables.events(self._sqlite, job_id)
+
     def under_way(self, job_id: str) -> set[str]:
         """Return the digests of a job's messages that are not recorded as settled.
 
@@ -554,8 +559,9 @@ class LocalJournal:
         return remark
 
     def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
-        """Queue an entry for sharing; the end of the transaction appends them if one of them is
-        firm."""
+        """Keep an entry for the job's timeline, and queue it for sharing; the end of the
+        transaction appends them if one of them is firm."""
+        journal_tables.put_event(sqlite, entry)
 
     def _note_progress(self, sqlite: sqlite3.Connection, job: JobRecord) -> None:
         """Share a job's progress now and then."""

@@ -198,9 +198,10 @@ class RequeueJob:
         Their successes must not be attributed to the new canary.
         """
         with contextlib.suppress(RedriveError):  # more outcomes stay unknown then
-            self._job = self._journal.heard(
-                self._job.id, self._failed._heard(self._job.id), came_back
-            )
+            told = self._failed._heard(self._job.id)
+            heard = self._journal.heard(self._job.id, told, came_back)
+            # Nobody but this run holds the job's lock, which would look as if nobody ran it.
+            self._job = replace(heard, state=State.RUNNING)
         self._unknown_before = self._job.unknown
 
     def _listen(self) -> None:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from redrive.errors import RedriveError
 from redrive.failures.cause import Cause, cause_of
-from redrive.failures.cause_example import parts_of_message, trace_of
+from redrive.failures.cause_example import own_code, parts_of_message, trace_of
 from redrive.failures.cause_remark import CauseState
 from redrive.failures.cause_remarks import CauseRemarks, CauseStatus
 from redrive.failures.columns import COLUMNS
@@ -20,16 +20,15 @@ from redrive.failures.groups import Group
 from redrive.failures.job_record import JobRecord
 from redrive.failures.look import Look
 from redrive.failures.message_lookup import NothingFound
-from redrive.web.command_lines import (
-    list_command,
-    merge_command,
-    say_command,
-    undo_command,
-)
+from redrive.failures.readable_values import body_of
+from redrive.web.chart import over_time
+from redrive.web.command_lines import command, list_command, say_command
 from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.filter_bar import chips_of, offer_of, where_of, with_term
-from redrive.web.histogram import with_links
+from redrive.web.html import cut, moment_in_words
+from redrive.web.job_page import causes_of
 from redrive.web.look_questions import CausesOf, FacetOf, MessagesOf
+from redrive.web.message_page import kind_of
 from redrive.web.page_request import PageRequest, QueuePlace
 
 
@@ -55,6 +54,8 @@ _A_PAGE = 50
 _MOST_PAGES = 200
 _MOST_JOBS = 10
 _MOST_QUEUES = 20
+_MOST, _DEEPEST, _LONGEST_SHAPE = 20, 3, 500
+"""How much of a body's shape is shown: fields of an object, levels, characters."""
 _ALWAYS = ("host", "routing_key")
 
 
@@ -85,6 +86,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     facets = _facets(context, request, filter_, where)
     cause = group.key if isinstance(group.key, Cause) else Cause("", "", "")
     example = _example(context, place, group)
+    parts = trace_of(example.traceback or "", cause_of(example))
     here = {**place.asks, "group": request.text("group"), "by": request.text("by")}
 
     def between(begin: datetime, end: datetime) -> str:
@@ -94,7 +96,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     return context.page(
         "cause",
         request,
-        cause.what,
+        f"{matching:,} × {cause.what}",
         {
             "place": place,
             "here": here,
@@ -105,8 +107,10 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "remarks": book.about(cause.group_id),
             "example": example,
             "words": parts_of_message(example.error_message or ""),
-            "parts": trace_of(example.traceback or "", cause_of(example)),
-            "picture": with_links(group, between),
+            "parts": parts,
+            "code": own_code(parts),
+            "shape": "" if context.settings.hide_bodies else shape_of(example),
+            "chart": over_time(group, between),
             "facets": facets,
             "offered": [name for name in offered(example) if not _reads_body(context, name)],
             "messages": messages,
@@ -125,11 +129,28 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             ],
             "columns": COLUMNS,
             "say": _say_command(cause, book.standing_of(group)),
-            "merge": merge_command(cause.group_id),
-            "undo": undo_command(),
+            "merge": command("causes", "merge", cause.group_id, "GROUP"),
+            "undo": command("causes", "undo", "REMARK"),
             "command": list_command(place, Filter(where or None, groups=request.filter.groups)),
         },
+        summary=f"{place.name}, {cause.frame}, last {moment_in_words(group.last)}",
     )
+
+
+def shape_of(message: FailedMessage) -> str:
+    """Return which fields a JSON body has, with their types; empty for any other body."""
+    value, encoding = body_of(message) if message.has_body else (None, "")
+    return cut(_shape(value, 0), _LONGEST_SHAPE) if encoding == "json" else ""
+
+
+def _shape(value: object, depth: int) -> str:
+    if isinstance(value, Mapping) and depth < _DEEPEST:
+        fields = [f"{name}: {_shape(one, depth + 1)}" for name, one in islice(value.items(), _MOST)]
+        return f"{{{', '.join(fields)}{', …' if len(value) > _MOST else ''}}}"
+    if isinstance(value, list) and value and depth < _DEEPEST:
+        return f"[{_shape(value[0], depth + 1)}{', …' if len(value) > 1 else ''}]"
+    kind = kind_of(value)
+    return "true, false or null" if kind == "word" else kind
 
 
 def _say_command(cause: Cause, said: CauseStatus) -> str:
@@ -145,11 +166,25 @@ def _group(
     groups, look = context.looks.answer(place, CausesOf(filter_, book))
     largest = groups.largest_first
     if not largest:
+        what = told_of(context, filter_.groups[0]) if filter_.groups else ""
         raise NothingFound(
-            f"{place.name!r} has no more messages with this cause\n"
-            "The page of the queue shows its current causes."
+            f"{place.name!r} has no more messages with the cause {cut(what, 200)}\n"
+            "They may be requeued, discarded or expired: see the journal."
+            if what
+            else f"{place.name!r} has no messages with this cause, and nothing is known of it\n"
+            "Check the link, or choose a cause on the page of the queue."
         )
     return largest[0], groups.total, look
+
+
+def told_of(context: ConsoleContext, group_id: str) -> str:
+    """Return what the journal says about a cause; empty if it does not know it."""
+    for remark in context.journal_cache.book.remarks:
+        if remark.group == group_id and remark.words:
+            return remark.words
+    jobs = filter(context.may_see, context.journal_cache.known.jobs)
+    found = (one.what for job in jobs for one in causes_of(job) if one.group_id == group_id)
+    return next(found, "")
 
 
 def _example(context: ConsoleContext, place: QueuePlace, group: Group) -> FailedMessage:

@@ -35,7 +35,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     return context.page(
         "causes",
         request,
-        place.name,
+        f"{0 if groups is None else groups.total:,} failed in {place.name}",
         {
             "place": place,
             "control": context.queue_states.control_of(place),

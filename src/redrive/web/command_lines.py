@@ -10,37 +10,27 @@ from redrive.web.page_request import QueuePlace
 
 def groups_command(place: QueuePlace, filter_: Filter) -> str:
     """Return the command that lists the causes of a queue."""
-    return _joined("failed", "groups", *_source(place), *_where(filter_))
+    return command("failed", "groups", *_source(place), *_where(filter_))
 
 
 def list_command(place: QueuePlace, filter_: Filter) -> str:
     """Return the command that lists messages."""
-    return _joined("failed", "list", *_source(place), *_filter(filter_))
-
-
-def all_groups_command() -> str:
-    """Return the command that lists the causes of all queues."""
-    return _joined("failed", "groups")
+    return command("failed", "list", *_source(place), *_filter(filter_))
 
 
 def snapshot_command(place: QueuePlace, path: str) -> str:
     """Return the command that copies the messages of a queue to a file."""
-    return _joined("failed", "snapshot", *_source(place), "-o", path)
-
-
-def rights_command() -> str:
-    """Return the command that checks an operator's rights."""
-    return _joined("doctor", "--role", "operator")
+    return command("failed", "snapshot", *_source(place), "-o", path)
 
 
 def show_command(place: QueuePlace, id_: str) -> str:
     """Return the command that shows a message."""
-    return _joined("failed", "show", *_source(place), id_)
+    return command("failed", "show", *_source(place), id_)
 
 
 def query_command(place: QueuePlace, sql: str) -> str:
     """Return the command that runs a query."""
-    return _joined("failed", "query", *_source(place), sql)
+    return command("failed", "query", *_source(place), sql)
 
 
 def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
@@ -60,30 +50,25 @@ def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
     words += [] if order.function is None else ["--transform", order.function]
     words += ["--force"] if order.force else []
     words += ["--reason", reason] if reason else []
-    return _joined("failed", "requeue", *words)
-
-
-def restore_command(path: str) -> str:
-    """Return the command that restores messages from a file."""
-    return _joined("failed", "restore", path)
+    return command("failed", "requeue", *words)
 
 
 def expire_command(place: QueuePlace, older_than: str, folder: str, reason: str) -> str:
     """Return the command that moves old messages of a queue into a file in a folder."""
     words = ["--older-than", older_than, "-o", f"{folder}/expired.parquet", "--reason", reason]
-    return _joined("failed", "expire", *_source(place), *words)
+    return command("failed", "expire", *_source(place), *words)
 
 
 def discard_command(place: QueuePlace, filter_: Filter, reason: str) -> str:
     """Return the command that moves messages to a file."""
     words = [*_source(place), *_filter(filter_), "-o", "discarded.jsonl", "--reason", reason]
-    return _joined("failed", "discard", *words)
+    return command("failed", "discard", *words)
 
 
 def edit_command(place: QueuePlace, id_: str, reason: str) -> str:
     """Return the command that edits one message's body and requeues the message."""
     words = ["--id", id_, "--edit", *(["--reason", reason] if reason else [])]
-    return _joined("failed", "requeue", *_source(place), *words)
+    return command("failed", "requeue", *_source(place), *words)
 
 
 def say_command(group: str, state: str, fixed_in: str, note: str) -> str:
@@ -91,42 +76,7 @@ def say_command(group: str, state: str, fixed_in: str, note: str) -> str:
     words = ["--state", state]
     words += ["--fixed-in", fixed_in] if fixed_in else []
     words += ["--note", note] if note else []
-    return _joined("causes", "say", group, *words)
-
-
-def merge_command(group: str) -> str:
-    """Return the command that merges a cause into another; `GROUP` is a placeholder."""
-    return _joined("causes", "merge", group, "GROUP")
-
-
-def undo_command() -> str:
-    """Return the command that undoes a note on a cause; `REMARK` is a placeholder."""
-    return _joined("causes", "undo", "REMARK")
-
-
-def job_command(id_: str) -> str:
-    """Return the command that shows a job and checks the results of its messages."""
-    return _joined("jobs", "show", id_)
-
-
-def resume_command(id_: str) -> str:
-    """Return the command that resumes a job."""
-    return _joined("jobs", "resume", id_)
-
-
-def approve_command(id_: str) -> str:
-    """Return the command that approves somebody else's job."""
-    return _joined("jobs", "approve", id_)
-
-
-def stop_command(id_: str) -> str:
-    """Return the command that stops a running job, wherever it runs."""
-    return _joined("jobs", "stop", id_)
-
-
-def decline_command(id_: str) -> str:
-    """Return the command that declines a job that is waiting for approval."""
-    return _joined("jobs", "decline", id_)
+    return command("causes", "say", group, *words)
 
 
 def _source(place: QueuePlace) -> list[str]:
@@ -144,7 +94,8 @@ def _filter(filter_: Filter) -> list[str]:
     return [*groups, *_where(filter_)]
 
 
-def _joined(*words: str) -> str:
+def command(*words: str) -> str:
+    """Return a command of redrive, quoted for a shell."""
     return " ".join(("redrive", *_quoted(words)))
 
 

@@ -277,13 +277,15 @@ class Console:
 
     def _unseen(self, context: ConsoleContext, page_request: PageRequest) -> Response:
         """Return the page for a queue without a kept look that can answer."""
-        place = page_request.place
+        place, group = page_request.place, page_request.text("group")
         return context.page(
             "unseen",
             page_request,
             place.name,
             {
                 "place": place,
+                "group": group,
+                "what": cause_page.told_of(context, group) if group else "",
                 "standing": LookStatus.of(context, place, None),
                 "command": groups_command(place, Filter()),
             },
@@ -357,8 +359,9 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return values by name; several groups are joined with commas."""
+    """Return values by name; groups are joined with commas, picked messages with newlines."""
     found: dict[str, str] = {}
     for name, value in pairs:
-        found[name] = f"{found[name]},{value}" if name == "group" and name in found else value
+        between = {"group": ",", "pick": "\n"}.get(name)
+        found[name] = f"{found[name]}{between}{value}" if between and name in found else value
     return found

@@ -23,10 +23,11 @@ from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct, rights_needed, rights_to_remark
 from redrive.web.access_config import Login
+from redrive.web.chart import trend
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.filter_bar import where_of
 from redrive.web.health import Health
-from redrive.web.html import page
+from redrive.web.html import cut, page
 from redrive.web.job_worker import JobWorker
 from redrive.web.journal_cache import JournalCache
 from redrive.web.look_cache import LookCache, RunningLook
@@ -260,10 +261,12 @@ class ConsoleContext:
         title: str,
         values: dict[str, object],
         status: int = 200,
+        summary: str = "",
     ) -> Response:
-        """Render a page of the console."""
+        """Render a page of the console; its title and its summary are what a link to it shows."""
         shared = {
-            "title": in_one_line(title),
+            "title": cut(title, 120),
+            "summary": summary,
             "request": request,
             "link": request.link,
             "settings": self.settings,
@@ -274,6 +277,7 @@ class ConsoleContext:
             "guest": self.session_user,
             "has_login": self.has_login,
             "now": datetime.now(UTC),
+            "trend": trend,
         }
         return page(name, {**shared, **values}, status)
 
@@ -307,6 +311,7 @@ class LookStatus:
         line: the queue's current state at the broker; None if unknown.
         under_way: the look that was requested last.
         live: the live state of the queue.
+        outdated: when the last look was, if it can't answer any more.
     """
 
     place: QueuePlace
@@ -314,6 +319,7 @@ class LookStatus:
     line: QueueState | None
     under_way: RunningLook | None
     live: LiveState
+    outdated: datetime | None = None
 
     @classmethod
     def of(cls, context: ConsoleContext, place: QueuePlace, look: Look | None) -> "LookStatus":
@@ -328,7 +334,8 @@ class LookStatus:
         """Return how current a look is, given the queue's state from the management API."""
         counted = None if line is None else line.failed
         live = context.live.state(place, None if look is None else look.total, counted)
-        return cls(place, look, line, context.looks.look_under_way(place), live)
+        outdated = context.looks.seen_at.get(place) if look is None else None
+        return cls(place, look, line, context.looks.look_under_way(place), live, outdated)
 
     @property
     def is_looking(self) -> bool:

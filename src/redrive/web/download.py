@@ -1,6 +1,10 @@
 """Responses that a browser saves as a file and never opens."""
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from starlette.responses import Response
+
+from redrive.failures.csv_text import csv_of
 
 
 def download(content: str | bytes, media_type: str, name: str) -> Response:
@@ -10,3 +14,10 @@ def download(content: str | bytes, media_type: str, name: str) -> Response:
         media_type=media_type,
         headers={"content-disposition": f'attachment; filename="{name}"'},
     )
+
+
+def download_csv(
+    columns: Sequence[str], rows: Iterable[Mapping[str, object]], name: str
+) -> Response:
+    """Return rows as a CSV file."""
+    return download(csv_of(columns, rows), "text/csv", name)

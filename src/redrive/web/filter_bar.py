@@ -106,13 +106,20 @@ class Suggestions(NamedTuple):
 
 
 def where_of(request: PageRequest) -> str:
-    """Return the filter of a request, with the term that its form adds."""
+    """Return the filter of a request, with the terms that its form adds."""
     where, column, value = request.text("where"), request.text("column"), request.text("value")
+    picked = request.text("pick").splitlines()
+    if picked:
+        where = with_term(where, f"failure_id IN ({', '.join(map(_quoted, picked))})")
     if not column:
         return where
     pattern = OPERATORS.get(request.text("operator"), OPERATORS["is"])
-    text = "'" + value.replace("'", "''") + "'"
-    return with_term(where, pattern.format(expression=Facet.named(column).expression, value=text))
+    expression = Facet.named(column).expression
+    return with_term(where, pattern.format(expression=expression, value=_quoted(value)))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def with_term(where: str, term: str) -> str:

@@ -9,7 +9,6 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from redrive.redaction import in_one_line, printable, text_of
-from redrive.web.histogram import drawn, line_of_hours
 
 
 def page(name: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
@@ -32,7 +31,26 @@ def age_in_words(moment: datetime | None, now: datetime | None = None) -> str:
 
 def moment_in_words(moment: datetime | None) -> str:
     """Return a time in UTC, to the second."""
-    return "–" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return "–" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def moment_element(moment: datetime | None) -> str:
+    """Return a time as an element that the page's script puts into the reader's zone."""
+    if moment is None:
+        return "–"
+    written = moment.astimezone(UTC).isoformat()
+    return Markup('<time datetime="{}">{}</time>').format(written, moment_in_words(moment))
+
+
+def is_recent(moment: datetime | None) -> bool:
+    """Return whether a time is within the last day."""
+    return moment is not None and datetime.now(UTC) - moment < timedelta(days=1)
+
+
+def cut(text: object, most: int) -> str:
+    """Return a text in one line with at most this many characters."""
+    line = in_one_line(text_of(str(text)))
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def size_in_words(size: float) -> str:
@@ -62,13 +80,14 @@ def environment() -> Environment:
     )
     made.filters.update(
         age=age_in_words,
-        moment=moment_in_words,
+        moment=moment_element,
+        utc=moment_in_words,
+        cut=cut,
+        is_recent=is_recent,
         bytes=size_in_words,
         rate=rate_in_words,
         number=lambda number: f"{number:,}",
         line=lambda text: in_one_line(text_of(str(text))),
-        histogram=drawn,
-        hours=line_of_hours,
     )
     return made
 

@@ -1,7 +1,5 @@
 """A job's messages that are known by id, with the result of each, as CSV or JSON."""
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 
@@ -12,8 +10,7 @@ from redrive.failures.job_record import JobRecord
 from redrive.failures.look import NothingKept
 from redrive.failures.message_source import checked_query
 from redrive.web.context import ConsoleContext
-from redrive.web.csv_cell import inert
-from redrive.web.download import download
+from redrive.web.download import download, download_csv
 from redrive.web.job_page import JobTotals, sent_by
 from redrive.web.page_request import PageRequest, QueuePlace
 
@@ -34,7 +31,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
         )
     rows = rows_of(record, _failed_again(context, place, record))
     if request.text("format") == "csv":
-        return download(_csv(rows), "text/csv", "messages.csv")
+        return download_csv(_COLUMNS, rows, "messages.csv")
     return download(json.dumps(json_of(record, rows)), "application/json", "messages.json")
 
 
@@ -77,12 +74,3 @@ def _failed_again(context: ConsoleContext, place: QueuePlace, record: JobRecord)
             "Check the results on the job's page, or scan the queue.",
         ) from error
     return found.rows
-
-
-def _csv(rows: Sequence[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
-    writer.writerow(_COLUMNS)
-    for row in rows:
-        writer.writerow([inert(row[name]) for name in _COLUMNS])
-    return text.getvalue()

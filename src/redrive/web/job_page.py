@@ -1,11 +1,13 @@
 """The page of a job: its order, its results, and the actions on it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, assert_never, cast
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from redrive.duration_text import format_duration
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.approval_rule import (
     check_may_approve,
@@ -16,20 +18,14 @@ from redrive.failures.approval_rule import (
 from redrive.failures.facet import Facet
 from redrive.failures.job_record import JobRecord, State
 from redrive.failures.job_stop import ask_to_stop
+from redrive.failures.journal_entry import JobEvent, JobStep
 from redrive.failures.order import Order
 from redrive.failures.order_facts import OrderFact, filter_facts, order_facts
 from redrive.failures.running_job import check_alone
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.headers import JOB, counted
-from redrive.web.command_lines import (
-    approve_command,
-    decline_command,
-    job_command,
-    requeue_command,
-    resume_command,
-    stop_command,
-)
+from redrive.web.command_lines import command, requeue_command
 from redrive.web.console_job import ConsoleJob
 from redrive.web.context import ConsoleContext
 from redrive.web.html import rate_in_words
@@ -81,7 +77,7 @@ class JobTotals:
 def show(context: ConsoleContext, request: PageRequest) -> Response:
     """Show a job."""
     own = context.worker.job(request.text("id"))
-    record, is_own, unapproved, stopped_by = _known(context, request, own)
+    record, is_own, unapproved, stopped_by, events = _known(context, request, own)
     place = _place_of(record) if record is not None else None if own is None else own.place
     if place is not None:
         context.check_look(place)
@@ -90,7 +86,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     return context.page(
         "job",
         request,
-        "New job" if record is None else f"Job {record.id[:8]}",
+        _title_of(record),
         {
             "id": request.text("id"),
             "own": own,
@@ -112,18 +108,60 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "is_own": is_own,
             "unapproved": unapproved,
             "why_not": "" if order is None or place is None else context.why_not(order, place),
+            "timeline": [] if record is None else timeline_of(record, events),
+            "took": "" if record is None else took(record, events),
             "facts": [] if order is None else _facts(context, order),
             "chosen": [] if record is None else causes_of(record),
             "sent_by_it": "" if record is None else sent_by(record),
             "begun_with": "" if record is None else begun_with(record),
-            "shown_by": job_command(request.text("id")),
-            "resume": resume_command(request.text("id")),
-            "stop": stop_command(request.text("id")),
-            "approve": approve_command(request.text("id")),
-            "decline": decline_command(request.text("id")),
+            "jobs": lambda act: command("jobs", act, request.text("id")),
             "place": None if record is None else _place_of(record),
         },
+        summary="" if record is None else f"{record.queue}: {record.reason}",
     )
+
+
+_SAID = {
+    JobStep.ASKED: "approval requested",
+    JobStep.BEGUN: "started",
+    JobStep.RESUMED: "resumed",
+    JobStep.CANARY: "canary sent",
+    JobStep.STOP: "asked to stop",
+}
+_BEGINS, _ENDS = (JobStep.BEGUN, JobStep.RESUMED), (JobStep.STOPPED, JobStep.ENDED)
+
+
+def timeline_of(record: JobRecord, events: Sequence[JobEvent]) -> list[tuple[datetime, str, str]]:
+    """Return what has happened to a job: when, what and why, and by whom."""
+    if not events:  # an older version ran it
+        return [(record.begun_at, "started", ""), (record.changed_at, _words_of(record.state), "")]
+    return [
+        (one.at, _SAID.get(one.step) or ": ".join(filter(None, (one.state, one.problem))), one.by)
+        for one in events
+    ]
+
+
+def took(record: JobRecord, events: Sequence[JobEvent]) -> str:
+    """Return how long a job's runs took, and its rate; empty if that is unknown."""
+    begins = [one.at for one in events if one.step in _BEGINS]
+    ends = [one.at for one in events if one.step in _ENDS]
+    if not begins:
+        return ""
+    ends += [record.changed_at] * (len(begins) - len(ends))
+    length = sum((max(b - a, timedelta()) for a, b in zip(begins, ends, strict=False)), timedelta())
+    rate = rate_in_words(record.sent / max(length.total_seconds(), 0.001))
+    runs = "" if len(begins) == 1 else f" in {len(begins):,} runs"
+    seconds = timedelta(seconds=max(1, round(length.total_seconds())))
+    return f"{format_duration(seconds)}{runs}, {rate} messages a second"
+
+
+def _title_of(record: JobRecord | None) -> str:
+    if record is None:
+        return "New job"
+    sums = JobTotals.of(record)
+    again = f", {sums.failed_again:,} failed again" if sums.failed_again else ""
+    state = _words_of(record.state)
+    return f"Job {record.id[:8]} {state}: {sums.succeeded:,} of {sums.planned:,} succeeded{again}"
 
 
 def progress(context: ConsoleContext, request: PageRequest) -> Response:
@@ -257,12 +295,14 @@ class _Known(NamedTuple):
         is_own: whether this user started or requested it.
         unapproved: why this user can't approve it; empty if they can.
         stopped_by: who requested a stop; empty for nobody.
+        events: what has happened to it.
     """
 
     record: JobRecord | None
     is_own: bool = True
     unapproved: str = ""
     stopped_by: str = ""
+    events: Sequence[JobEvent] = ()
 
 
 def _known(context: ConsoleContext, request: PageRequest, own: ConsoleJob | None) -> _Known:
@@ -280,7 +320,9 @@ def _known(context: ConsoleContext, request: PageRequest, own: ConsoleJob | None
             check_may_approve(record, signed)
         except ConfigurationError as error:
             unapproved = str(error)
-        return _Known(record, is_same(record, signed), unapproved, journal.stop_asked_by(record))
+        stopped_by = journal.stop_asked_by(record)
+        events = journal.events(record.id)
+        return _Known(record, is_same(record, signed), unapproved, stopped_by, events)
 
 
 def _place_of(record: JobRecord) -> QueuePlace:

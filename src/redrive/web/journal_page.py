@@ -1,7 +1,5 @@
 """The page of the journal: who did what with failed messages, when, why and from where."""
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +11,7 @@ from redrive.failures.job_record import JobRecord, State
 from redrive.failures.journal import Journal
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.context import ConsoleContext
-from redrive.web.csv_cell import inert
-from redrive.web.download import download
+from redrive.web.download import download, download_csv
 from redrive.web.page_request import PageRequest, QueuePlace
 
 _MOST = 200
@@ -79,7 +76,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     found = [job for job in jobs if _is_asked_for(job, request)]
     match request.text("format"):
         case "csv":
-            return download(_csv(found), "text/csv", "journal.csv")
+            return download_csv(_EXPORTED, map(_row_of, found), "journal.csv")
         case "json":
             rows = [_row_of(job) for job in found]
             return download(json.dumps(rows, ensure_ascii=True), "application/json", "journal.json")
@@ -152,13 +149,3 @@ def _has(job: JobRecord, word: str) -> bool:
 def _row_of(job: JobRecord) -> dict[str, object]:
     row = {name: getattr(job, name) for name in _EXPORTED}
     return {**row, "begun_at": job.begun_at.isoformat(), "changed_at": job.changed_at.isoformat()}
-
-
-def _csv(jobs: Sequence[JobRecord]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
-    writer.writerow(_EXPORTED)
-    for job in jobs:
-        row = _row_of(job)
-        writer.writerow([inert(row[name]) for name in _EXPORTED])
-    return text.getvalue()

@@ -57,6 +57,6 @@ def _of_all(context: ConsoleContext) -> dict[str, object]:
         else:
             counts.update(found)
         live = LookStatus.on(context, line.place, look, line).live
-        values[f"failed-{line.queue}"] = "?" if live.depth is None else f"{live.depth:,}"
+        values[f"failed-{line.queue}"] = "–" if live.depth is None else f"{live.depth:,}"
     values.update((f"cause-{group}", f"{count:,}") for group, count in counts.items())
     return {"values": values}

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 
 from redrive.errors import RedriveError
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.groups import Groups
 from redrive.failures.look import CachePolicy, Look
 from redrive.failures.masked_messages import masked_look
 from redrive.failures.message_source import answer_of
@@ -93,6 +94,11 @@ class LookCache:
         self._lock = threading.Lock()
         self._queues: dict[QueuePlace, FailedQueue] = {}
         self._looks: dict[QueuePlace, RunningLook] = {}
+        self.last_seen: dict[QueuePlace, tuple[Groups, datetime]] = {}
+        """The causes that the last look at each queue has found, and when that was: a queue keeps
+        its place on the overview while its look is out of date."""
+        self.seen_at: dict[QueuePlace, datetime | None] = {}
+        """When the last look was that has answered for a queue."""
 
     def queue(self, place: QueuePlace) -> FailedQueue:
         """Return the failed queue of a page."""
@@ -114,9 +120,11 @@ class LookCache:
         self._check(place)
         mask = self._settings.mask
         kept = CachePolicy(_EVER, or_look=False, keeps_bodies=not self._settings.hide_bodies)
-        return answer_of(
+        answer, look = answer_of(
             self.queue(place), lambda look: question(masked_look(look, mask)), recall=kept
         )
+        self.seen_at[place] = look.as_of
+        return answer, look
 
     def answer(self, place: QueuePlace, question: LookQuestion[T]) -> tuple[T, Look]:
         """Return the answer of an earlier look, and that look without its messages; the queue is
@@ -136,6 +144,7 @@ class LookCache:
             answer, look = self.questions.ask(self._user, task)
         else:
             answer, look = answered(task, self.queue(place))
+        self.seen_at[place] = look.as_of
         return cast("T", answer), look
 
     def look_under_way(self, place: QueuePlace) -> RunningLook | None:

@@ -14,7 +14,7 @@ from redrive.topology.doctor.act_rights import (
     rights_wanted,
 )
 from redrive.topology.doctor.permissions import VERBS, Right, Verb
-from redrive.web.command_lines import rights_command
+from redrive.web.command_lines import command
 from redrive.web.context import ConsoleContext
 from redrive.web.page_request import PageRequest, QueuePlace
 
@@ -64,7 +64,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "more": max(0, len(places) - _MOST_QUEUES),
             "problem": problem,
             "standing": standing,
-            "command": rights_command(),
+            "command": command("doctor", "--role", "operator"),
             "virtual_host": BrokerURL.parse(context.settings.url).virtual_host,
         },
     )

@@ -15,6 +15,7 @@ from redrive.failures.way import way_of
 from redrive.redaction import printable_json, text_of
 from redrive.web.command_lines import show_command
 from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.html import moment_in_words
 from redrive.web.page_request import PageRequest, QueuePlace
 
 VIEWS = ("tree", "text", "hex")
@@ -71,7 +72,7 @@ def viewed(message: FailedMessage, wanted: str) -> BodyView:
             note = f"Only the first {_MOST_LINES:,} lines are shown."
         return BodyView("tree", tree[:_MOST_LINES], "", note, is_json)
     text = body_text_of(message)
-    if wanted != "hex" and text is not None:
+    if wanted != "hex" and text is not None and (text or not message.body):
         shown = printable_json(value, indent=2) if is_json else text
         note = ""
         if len(shown) > _MOST_CHARACTERS:
@@ -90,7 +91,7 @@ def _branches(root: object) -> list[TreeLine]:
     while to_do and len(found) <= _MOST_LINES:
         depth, name, value = to_do.pop()
         members = _members(value) if depth < _DEEPEST else []
-        found.append(TreeLine(depth, name, _words(value), _kind(value)))
+        found.append(TreeLine(depth, name, _words(value), kind_of(value)))
         to_do += [(depth + 1, key, member) for key, member in reversed(members)]
     return found
 
@@ -111,7 +112,8 @@ def _words(value: object) -> str:
     return printable_json(value)
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Return the JSON type of a value, in a word."""
     match value:
         case bool() | None:
             return "word"
@@ -167,7 +169,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     return context.page(
         "message",
         request,
-        f"Message {message.failure_id[:8]}",
+        f"Message {message.failure_id[:8]}: {cause_of(message).what}",
         {
             "place": request.place,
             "standing": LookStatus.of(context, request.place, look),
@@ -186,6 +188,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "views": VIEWS,
             "command": show_command(request.place, message.failure_id),
         },
+        summary=f"{request.place.name}, {moment_in_words(message.failed_at)}",
     )
 
 

@@ -13,12 +13,13 @@ from redrive.failures.cause_remark import CauseState
 from redrive.failures.cause_remarks import CauseStatus
 from redrive.failures.filter import Filter, OpenFilter
 from redrive.failures.job_record import State
-from redrive.failures.look import Look
+from redrive.failures.look import Look, NothingKept
 from redrive.failures.overview import Overview, SharedGroup
 from redrive.topology.doctor.act_rights import OperatorAct
-from redrive.web.command_lines import all_groups_command
+from redrive.web.chart import Named, by_hour
+from redrive.web.command_lines import command
 from redrive.web.context import ConsoleContext, LookStatus
-from redrive.web.histogram import hours_of
+from redrive.web.html import is_recent
 from redrive.web.page_request import PageRequest, QueuePlace
 from redrive.web.queue_states import QueueState
 
@@ -39,14 +40,14 @@ class _Found:
         overview: their causes.
         standings: how current the data is, by queue name.
         places: the place of each queue, by queue name.
-        hours: failures in each of the last 24 hours, by queue name.
+        outdated: when a queue was looked at whose causes have changed since, by queue name.
         recent: failures in the last minutes, by queue name, where a look is recent enough.
     """
 
     overview: Overview = field(default_factory=Overview)
     standings: dict[str, LookStatus] = field(default_factory=dict)
     places: dict[str, QueuePlace] = field(default_factory=dict)
-    hours: dict[str, list[int]] = field(default_factory=dict)
+    outdated: dict[str, datetime] = field(default_factory=dict)
     recent: dict[str, int] = field(default_factory=dict)
 
 
@@ -66,14 +67,24 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
         for one in found.overview.latest_first
     }
     every = _in_order(found.overview.latest_first, said)
-    states = Counter(said[id(one)].state for one in every)
+    states = Counter(said[id(one)].state for one in every if _is_counted(one, said[id(one)]))
     word = request.text("word")
     causes = [one for one in every if _has(one, found, word.casefold())]
     unseen = [line for line in lines if line.failed and found.standings[line.queue].look is None]
+
+    counted = [one.live.depth for one in found.standings.values() if one.live.depth is not None]
+    failed = sum(counted) if counted else None
+
+    def named(shared: SharedGroup) -> Named:
+        key = shared.group.key
+        asks = {**found.places[shared.queue].asks, "group": getattr(key, "group_id", "")}
+        return Named(getattr(key, "what", ""), request.link("/cause", asks), shared.group)
+
+    chart = by_hour(map(named, causes), now)
     return context.page(
         "overview",
         request,
-        "Overview",
+        "Overview" if failed is None else f"{failed:,} failed, {states[CauseState.NEW]} new causes",
         {
             "controls": context.queue_states.controls(),
             "lines": [line for line in lines if word.casefold() in line.place.name.casefold()],
@@ -87,7 +98,9 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "more": max(0, len(causes) - _MOST_CAUSES),
             "muted": len(said) - len(every),
             "unseen": unseen,
-            "failed": sum(one.live.depth or 0 for one in found.standings.values()),
+            "chart": chart,
+            "series": [] if chart is None else [address for _, address in chart.series if address],
+            "failed": failed,
             "failing": sum(found.recent.values()) / (_NOW / timedelta(minutes=1)),
             "is_rate_known": bool(found.recent),
             "health": context.health.known,
@@ -97,8 +110,9 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
                 if job.state is State.RUNNING and context.may_see(job)
             ][:10],
             "is_quiet": not problem and all(line.failed == 0 for line in lines) and not said,
-            "command": all_groups_command(),
+            "command": command("failed", "groups"),
         },
+        summary=f"{len(causes):,} causes in {len(lines):,} queues",
     )
 
 
@@ -118,6 +132,10 @@ def _in_order(causes: Iterable[SharedGroup], said: dict[int, CauseStatus]) -> li
     latest first within a state."""
     shown = [one for one in causes if said[id(one)].state in _ORDER]
     return sorted(shown, key=lambda one: _ORDER.index(said[id(one)].state))
+
+
+def _is_counted(shared: SharedGroup, said: CauseStatus) -> bool:
+    return said.state is not CauseState.NEW or is_recent(shared.group.first)
 
 
 def _has(shared: SharedGroup, found: _Found, word: str) -> bool:
@@ -151,13 +169,21 @@ def _causes(
     book = context.journal_cache.book
     try:
         groups, look = context.looks.ask(line.place, lambda look: book.groups_of(look, all_))
-    except RedriveError:  # no look is kept, or the queue was deleted meanwhile
+    except NothingKept:
+        # What the last look found is out of date, but the queue keeps its place on the page.
+        known = context.looks.last_seen.get(line.place)
+        if known is not None and (line.failed != 0 or now - known[1] < _LATE):
+            found.overview.take(line.queue, known[0])
+            found.outdated[line.queue] = known[1]
+        return None
+    except RedriveError:  # the user may not read it, or the queue was deleted meanwhile
         return None
     if line.failed == 0 and (look.as_of is None or now - look.as_of > _LATE):
         return None  # it has been emptied since
+    if look.as_of is not None:
+        context.looks.last_seen[line.place] = (groups, look.as_of)
     found.overview.take(line.queue, groups)
     every = groups.largest_first
-    found.hours[line.queue] = hours_of(every, now)
     if look.as_of is not None and now - look.as_of < _NOW:
         since = (now - _NOW).timestamp()
         found.recent[line.queue] = sum(group.failed_since(since) for group in every)

@@ -19,6 +19,7 @@ from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.command_lines import requeue_command
 from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.filter_bar import where_of
 from redrive.web.job_page import RESUMABLE
 from redrive.web.look_questions import PlanOf
 from redrive.web.page_request import PageRequest, QueuePlace
@@ -163,12 +164,13 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
     return context.page(
         "plan",
         request,
-        "Plan",
+        f"Plan: {plan.count:,} of {place.name}",
         {
             "place": place,
             "standing": LookStatus.of(context, place, look),
             "is_old": look.as_of is None or _age_of(look) > _OLD,
             "order": order,
+            "where": where_of(request),
             "plan": plan,
             "places": _places(context, place, order, plan),
             "problem": problem,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from redrive.failures.job_record import JobRecord
 from redrive.redaction import in_one_line
-from redrive.web.command_lines import job_command
+from redrive.web.command_lines import command
 from redrive.web.context import ConsoleContext
 from redrive.web.download import download
 from redrive.web.html import moment_in_words
@@ -40,7 +40,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "record": record,
             "text": text,
             "sum": JobTotals.of(record),
-            "command": job_command(record.id),
+            "command": command("jobs", "show", record.id),
         },
     )
 
@@ -69,8 +69,8 @@ def text_of(record: JobRecord, not_settled: int) -> str:
         ("asked for by", record.asked_by),
         ("approved by", record.approved_by),
         ("why", record.reason),
-        ("started", f"{moment_in_words(record.begun_at)} UTC"),
-        ("last update", f"{moment_in_words(record.changed_at)} UTC"),
+        ("started", moment_in_words(record.begun_at)),
+        ("last update", moment_in_words(record.changed_at)),
         ("state", record.state.value),
         ("problem", record.problem),
         ("command", begun_with(record)),

@@ -1,7 +1,5 @@
 """The query page: SQL over failed messages."""
 
-import csv
-import io
 import json
 
 from starlette.responses import Response
@@ -13,8 +11,7 @@ from redrive.failures.look import Look, QueryResult
 from redrive.redaction import printable_json
 from redrive.web.command_lines import query_command
 from redrive.web.context import ConsoleContext, LookStatus
-from redrive.web.csv_cell import inert
-from redrive.web.download import download
+from redrive.web.download import download, download_csv
 from redrive.web.look_questions import AnswerOf
 from redrive.web.page_request import PageRequest
 
@@ -36,7 +33,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
                 raise
             problem = str(error)
     if answer is not None and form == "csv":
-        return download(_csv(answer), "text/csv", "answer.csv")
+        return download_csv(answer.columns, answer.rows, "answer.csv")
     if answer is not None and form == "json":
         return download(
             json.dumps(answer.rows, ensure_ascii=True), "application/json", "answer.json"
@@ -92,12 +89,3 @@ def _cell(value: object) -> tuple[str, bool]:
             else (printable_json(value), False)
         )
     return (f"{value:,}" if isinstance(value, int) else str(value), True)
-
-
-def _csv(answer: QueryResult) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
-    writer.writerow([inert(column) for column in answer.columns])
-    for row in answer.rows:
-        writer.writerow([inert(row.get(column)) for column in answer.columns])
-    return text.getvalue()

@@ -40,7 +40,7 @@ class LiveState:
         """The queue's current state compared with the page, as a sentence."""
         if self.away_since is not None:
             return (
-                f"The broker has been unreachable since {moment_in_words(self.away_since)} UTC: "
+                f"The broker has been unreachable since {moment_in_words(self.away_since)}: "
                 f"{self.away_because}. This page may be out of date."
             )
         if self.is_held:
@@ -54,7 +54,7 @@ class LiveState:
         which = "more" if self.difference > 0 else "fewer"
         return (
             f"The queue has {self.depth:,} now, {abs(self.difference):,} {which} than shown here, "
-            f"since {moment_in_words(self.differs_since)} UTC."
+            f"since {moment_in_words(self.differs_since)}."
         )
 
 

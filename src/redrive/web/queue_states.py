@@ -38,6 +38,7 @@ class QueueState:
         consumers: how many consumers the main queue or dead-letter queue has; None if unknown.
         moving: how many the broker is moving between its queues or holds back; None if not counted.
         down: what is down, according to the main queue's workers.
+        hosts: where its consumers connect from.
     """
 
     place: QueuePlace
@@ -48,6 +49,7 @@ class QueueState:
     consumers: int | None = None
     moving: int | None = 0
     down: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 class QueueStates:
@@ -150,7 +152,7 @@ def _of_subscription(
             if count is not None
             for moving in (count.dead_lettering, count.held_back)
         ),
-        tuple(sorted(reports[main].down)) if main in reports else (),
+        *(tuple(sorted(some)) for some in reports.get(main, ConsumerReports())[1:]),
     )
 
 

@@ -21,7 +21,7 @@ from redrive.failures.restore_target import (
 from redrive.failures.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
 from redrive.pubsub.url import BrokerURL
-from redrive.web.command_lines import restore_command, snapshot_command
+from redrive.web.command_lines import command, snapshot_command
 from redrive.web.context import ConsoleContext
 from redrive.web.page_request import PageRequest, QueuePlace
 from redrive.web.store import StoreWork
@@ -151,7 +151,7 @@ def _one(context: ConsoleContext, request: PageRequest, name: str) -> Response:
         name,
         {
             "name": name,
-            "command": restore_command(str(kept.path)),
+            "command": command("failed", "restore", str(kept.path)),
             "total": look.looked_at,
             "groups": causes[:_MOST_CAUSES],
             "more": max(0, len(causes) - _MOST_CAUSES),

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn
+from redrive.cli.output import Cell, OutputFormat, Printer, RowsFormat, TableColumn
 
 
 def test_ctrl_c_at_a_question_is_heard_though_it_comes_before_the_read(
@@ -77,3 +77,35 @@ def test_one_long_cell_of_a_table_in_a_pipe_makes_no_other_line_long(
     assert max(map(len, (head, rule, short))) <= 80
     assert rule == "─" * len(rule)
     assert not any(line.endswith(" ") for line in (head, long, short))
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        (RowsFormat.TABLE, "job\n───\n=1\n"),
+        (
+            RowsFormat.JSON,
+            '{\n  "jobs": [\n    {\n      "id": "=1",\n      "more": null\n    }\n  ]\n}\n',
+        ),
+        (RowsFormat.CSV, '"id","more"\n"\'=1",""\n'),
+    ],
+)
+def test_rows_are_printed_by_their_columns_in_each_format(
+    form: RowsFormat,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    printer = Printer(form)
+    printer.rows(
+        ["=1"],
+        lambda one: {"id": one, "more": None},
+        {TableColumn("job"): lambda one: one},
+        lambda rows: {"jobs": rows},
+    )
+    printer.say("for people")
+    captured = capsys.readouterr()
+    people = captured.out if form is RowsFormat.TABLE else captured.err
+    assert "for people" in people
+    assert captured.out.replace("\r", "").replace("for people\n", "") == said

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.failures.cause import Cause
-from redrive.failures.cause_example import parts_of_message, trace_of
+from redrive.failures.cause_example import own_code, parts_of_message, trace_of
 
 TRACE = """Traceback (most recent call last):
   File "/usr/lib/python3.11/site-packages/framework/run.py", line 10, in run
@@ -45,6 +45,13 @@ def test_the_innermost_frame_that_the_cause_names_is_told_apart() -> None:
     ]
     assert [part.frames for part in parts if part.frames] == [1]
     assert "\n".join(part.text for part in parts) == TRACE
+
+
+def test_the_frame_is_shown_with_its_own_lines_of_code() -> None:
+    parts = trace_of(TRACE, Cause("KeyError", "", "shop/orders.py in price_of"))
+    assert own_code(parts).splitlines()[0].startswith('File "/srv/shop/orders.py", line 44')
+    assert own_code(parts).splitlines()[1].startswith("  ")
+    assert own_code(trace_of(TRACE, Cause("", "", ""))) == ""
 
 
 def test_without_a_frame_nothing_is_told_apart() -> None:

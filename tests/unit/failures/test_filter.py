@@ -80,6 +80,8 @@ def test_the_time_stands_still_at_the_time_of_the_selection() -> None:
     ("where", "told"),
     [
         ("error_typ = 'x'", "at character 1"),
+        ("error_typ = 'x'", "there is no column error_typ (similar: error_type"),
+        ("error_type = KeyError", "a text is in single quotes: 'KeyError'"),
         ("error_type = 'x' and and", "at character 22, 'and'"),
         ("retries > 'many'", "at character 11"),
         ("nofunction(1)", "nofunction"),

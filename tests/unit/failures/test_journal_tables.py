@@ -44,6 +44,24 @@ def test_an_entry_is_new_only_once() -> None:
         assert [journal_tables.is_new(sqlite, b"id") for _ in range(3)] == [True, False, False]
 
 
+def test_a_timeline_has_what_happened_to_a_job_here_and_elsewhere(tmp_path: Path) -> None:
+    job = JobRecord(str(uuid.uuid4()), "requeue", "shop@orders", "amqp://localhost/", planned=2)
+    with LocalJournal(tmp_path / "journal.sqlite3") as journal:
+        begun = journal.begin(job)
+        journal.sending(job.id, ["ab" * 16])
+        journal.judge(begun)
+        stopped = journal.update(replace(begun, state=State.STOPPED, problem="1 of 1 failed"))
+        elsewhere = JournalEntry(JobStep.RESUMED, job.id, "ben@laptop", record=stopped)
+        with journal.writing() as sqlite:
+            journal_tables.apply(sqlite, elsewhere)
+            journal_tables.apply(sqlite, elsewhere)
+        events = journal.events(job.id)
+    assert [one.step for one in events] == [
+        *(JobStep.BEGUN, JobStep.CANARY, JobStep.STOPPED, JobStep.RESUMED)
+    ]
+    assert (events[2].state, events[2].problem) == ("stopped", "1 of 1 failed")
+
+
 ORDER = Order(Filter("error_type = 'KeyError'"), limit=2)
 ASKED = JobRecord(
     str(uuid.uuid4()),

@@ -9,14 +9,12 @@ from redrive.failures.canary import Guards
 from redrive.failures.filter import Filter
 from redrive.failures.order import Order
 from redrive.web.command_lines import (
-    decline_command,
+    command,
     groups_command,
     list_command,
     query_command,
     requeue_command,
-    resume_command,
     show_command,
-    stop_command,
 )
 from redrive.web.page_request import QueuePlace
 
@@ -47,12 +45,7 @@ def test_a_name_like_an_option_is_none() -> None:
 
 
 def test_a_job_is_resumed_by_its_id() -> None:
-    assert resume_command("3f2a") == "redrive jobs resume 3f2a"
-
-
-def test_what_is_done_with_a_job_has_its_command() -> None:
-    assert decline_command("3f2a") == "redrive jobs decline 3f2a"
-    assert stop_command("3f2a") == "redrive jobs stop 3f2a"
+    assert command("jobs", "resume", "3f2a") == "redrive jobs resume 3f2a"
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
@@ -60,8 +53,8 @@ def test_whatever_a_stranger_has_called_something_a_shell_takes_for_one_word(
     name: str, text: str
 ) -> None:
     place = QueuePlace(name)
-    for command in (groups_command(place, Filter(text)), query_command(place, text)):
-        words = shlex.split(command)
+    for words_of in (groups_command(place, Filter(text)), query_command(place, text)):
+        words = shlex.split(words_of)
         assert words[0] == "redrive"
         assert name in words
         assert text in words

@@ -39,7 +39,7 @@ def test_what_is_not_known_is_said() -> None:
 
 def test_a_moment_is_told_in_utc() -> None:
     assert moment_in_words(datetime.fromisoformat("2026-03-01T13:00:00+01:00")) == (
-        "2026-03-01 12:00:00"
+        "2026-03-01 12:00:00 UTC"
     )
 
 

@@ -1,9 +1,11 @@
 """The parts of a job make up the whole, or the page says that they do not."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from redrive.failures.job_record import JobRecord
-from redrive.web.job_page import JobTotals
+from redrive.failures.journal_entry import JobEvent, JobStep
+from redrive.web.job_page import JobTotals, timeline_of, took
 
 RECORD = JobRecord("3f2a", "requeue", "shop@orders", "amqp://localhost/", planned=100)
 
@@ -24,3 +26,23 @@ def test_a_job_that_sent_all_adds_up() -> None:
     of_job = JobTotals.of(replace(RECORD, sent=100, handled=100))
     assert of_job == JobTotals(100, 100, 0, 0, 0, 0)
     assert of_job.adds_up
+
+
+def test_the_time_that_a_job_took_is_that_of_its_runs() -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def event(step: JobStep, seconds: int) -> JobEvent:
+        return JobEvent(begun + timedelta(seconds=seconds), step, "anna", "stopped", "5 failed")
+
+    events = [
+        event(JobStep.BEGUN, 0),
+        event(JobStep.STOPPED, 10),
+        event(JobStep.RESUMED, 500),
+        event(JobStep.ENDED, 510),
+    ]
+    assert took(replace(RECORD, sent=100), events) == "20s in 2 runs, 5 messages a second"
+    assert [what for _, what, _ in timeline_of(RECORD, events)] == [
+        *("started", "stopped: 5 failed", "resumed", "stopped: 5 failed")
+    ]
+    assert took(RECORD, []) == ""
+    assert [what for _, what, _ in timeline_of(RECORD, [])] == ["started", "running"]

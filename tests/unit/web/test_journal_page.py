@@ -6,7 +6,8 @@ import io
 import pytest
 
 from redrive.failures.job_record import JobRecord, State
-from redrive.web.journal_page import _csv, _is_asked_for
+from redrive.web.download import download_csv
+from redrive.web.journal_page import _EXPORTED, _is_asked_for, _row_of
 from redrive.web.page_request import PageRequest
 
 JOBS = [
@@ -34,7 +35,11 @@ def test_jobs_are_chosen_by_what_people_know(asked: dict[str, str], ids: list[st
 
 
 def test_an_export_has_a_line_for_each_job_and_no_formula() -> None:
-    head, *rows = csv.reader(io.StringIO(_csv(JOBS), newline=""))
+    head, *rows = csv.reader(
+        io.StringIO(
+            bytes(download_csv(_EXPORTED, map(_row_of, JOBS), "x").body).decode(), newline=""
+        )
+    )
     first = dict(zip(head, rows[0], strict=True))
     assert len(rows) == 3
     assert (first["origin"], first["reason"], first["state"]) == ("console", "'=1+1", "running")

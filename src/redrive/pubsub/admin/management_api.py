@@ -84,15 +84,17 @@ _WRONG_TIMES, _WRONG_NAMES = (9, 10), (62, 64)  # OpenSSL's X509_V_ERR_…
 
 
 class ConsumerReports(NamedTuple):
-    """What the consumers of a queue report by their arguments.
+    """The consumers of a queue, and what they report by their arguments.
 
     Args:
         hung: handlers that are still running after their timeout; None if none reports it.
         down: names of what is down, so that they take few messages or none.
+        hosts: the addresses that they connect from.
     """
 
     hung: int | None = None
     down: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
 
 
 class ManagementAPI:
@@ -254,20 +256,21 @@ class ManagementAPI:
         }
 
     def reports(self) -> dict[str, ConsumerReports]:
-        """Return what consumers report about themselves, for each queue with one that reports
-        something."""
+        """Return what is known of the consumers of each queue that has some."""
         found: dict[str, ConsumerReports] = {}
-        for consumer in self._get(f"/api/consumers/{self._vhost}?columns=queue.name,arguments"):
+        columns = "queue.name,arguments,channel_details.peer_host"
+        for consumer in self._get(f"/api/consumers/{self._vhost}?columns={columns}"):
             arguments = table(consumer.get("arguments"))
             hung, down = arguments.get(HUNG), arguments.get(DOWN)
-            if isinstance(hung, int) or isinstance(down, str):
-                queue = str(table(consumer.get("queue")).get("name"))
-                before = found.get(queue, ConsumerReports())
-                more = max(0, hung) if isinstance(hung, int) else None
-                found[queue] = ConsumerReports(
-                    before.hung if more is None else (before.hung or 0) + more,
-                    before.down | ({in_one_line(down)[:100]} if isinstance(down, str) else set()),
-                )
+            host = table(consumer.get("channel_details")).get("peer_host")
+            queue = str(table(consumer.get("queue")).get("name"))
+            before = found.get(queue, ConsumerReports())
+            more = max(0, hung) if isinstance(hung, int) else None
+            found[queue] = ConsumerReports(
+                before.hung if more is None else (before.hung or 0) + more,
+                before.down | ({in_one_line(down)[:100]} if isinstance(down, str) else set()),
+                before.hosts | ({in_one_line(host)[:100]} if isinstance(host, str) else set()),
+            )
         return found
 
     def observe(self) -> Observed:
@@ -477,7 +480,16 @@ class ManagementAPI:
                 f"its management API did not answer in {self._timeout.total_seconds():g} s",
                 _LATE,
             )
-        return BrokerUnavailable(where, f"its management API does not answer ({error})", _ENABLE)
+        known = next((words for part, words in _WORDS.items() if part in str(error)), str(error))
+        return BrokerUnavailable(where, f"its management API does not answer: {known}", _ENABLE)
+
+
+_WORDS = {
+    "Connection refused": "nothing listens there",
+    "Name or service not known": "the host name is not known",
+    "nodename nor servname": "the host name is not known",
+}
+"""What texts of the operating system mean."""
 
 
 def table(value: object) -> dict[str, object]:

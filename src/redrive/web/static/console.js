@@ -6,6 +6,34 @@ const words = document.currentScript.dataset;
 for (const place of document.querySelectorAll("[data-progress]")) follow(place);
 for (const place of document.querySelectorAll("[data-live-from]")) keepUp(place);
 
+// Put times into the reader's zone; the server writes them in UTC.
+const STAMP = /\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC/g;
+const local = (moment) => moment.toLocaleString("sv");
+const localised = (text) => text.replace(STAMP, (stamp) => local(new Date(`${stamp.slice(0, 10)}T${stamp.slice(11, 19)}Z`)));
+for (const one of document.querySelectorAll("[data-zone]")) one.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+for (const one of document.querySelectorAll("time")) {
+  const [moment, { tick }] = [local(new Date(one.dateTime)), one.dataset];
+  if (tick) one.textContent = moment.slice(...tick.split(" "));
+  else if (one.title) one.title = moment;
+  else [one.title, one.textContent] = [one.textContent, moment];
+}
+for (const one of document.querySelectorAll("svg title, [data-live]")) one.textContent = localised(one.textContent);
+for (const one of document.querySelectorAll("svg [aria-label], svg[aria-label]")) one.setAttribute("aria-label", localised(one.getAttribute("aria-label")));
+
+// Say what has changed since this browser's last visit, which ends once nobody has looked for half an hour.
+const visit = document.querySelector("[data-visit]");
+if (visit) {
+  const key = `redrive-visit ${location.pathname}`;
+  const { seen, before } = JSON.parse(localStorage.getItem(key) ?? "{}");
+  const since = Date.now() - seen > 1_800_000 ? seen : before;
+  localStorage.setItem(key, JSON.stringify({ seen: Date.now(), before: since }));
+  const spans = [...document.querySelectorAll(".cause")].map((cause) => [...cause.querySelectorAll("time")].map((one) => Date.parse(one.dateTime)));
+  const come = spans.filter(([first]) => first > since).length;
+  const more = spans.filter(([first, last]) => first <= since && last > since).length;
+  visit.hidden = !since;
+  visit.textContent = `Since your last visit, ${local(new Date(since ?? 0))}: ${come} new ${come === 1 ? "cause" : "causes"}, ${more} of the others ${more === 1 ? "has" : "have"} failed again.`;
+}
+
 // Update the numbers on the page; causes that are not on it are only announced.
 function keepUp(place) {
   let seen = "";
@@ -39,7 +67,7 @@ function showValues(place, values) {
   for (const [name, value] of Object.entries(values)) {
     const ones = shown.get(name);
     if (!ones) unseen += name.startsWith("cause-");
-    else for (const one of ones) if (one.textContent !== value) one.textContent = value;
+    else for (const one of ones) if (one.textContent !== localised(value)) one.textContent = localised(value);
   }
   for (const [name, ones] of shown) {
     if (name.startsWith("cause-") && !(name in values)) for (const one of ones) one.textContent = "0";
@@ -119,9 +147,9 @@ async function copied(place) {
 function plan() {
   const form = document.querySelector("[data-choice]");
   const box = rows[current]?.querySelector("[type=checkbox]");
-  if (!form) return document.querySelector("a[data-plan]")?.click();
-  if (!form.querySelector(":checked") && box) box.checked = true;
-  if (form.querySelector(":checked")) form.requestSubmit();
+  if (form && box && !form.querySelector(":checked")) box.checked = true;
+  if (form?.querySelector(":checked")) form.requestSubmit();
+  else document.querySelector("a[data-plan]")?.click();
 }
 
 function help() {
