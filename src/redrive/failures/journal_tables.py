@@ -340,7 +340,7 @@ def is_new(sqlite: sqlite3.Connection, id_: bytes) -> bool:
 
 
 def is_additive(entry: JournalEntry) -> bool:
-    """Check whether an entry may stand anywhere among the entries of its job."""
+    """Check whether an entry is valid at any place among those of its job."""
     return entry.step in _ADDITIVE or entry.step in (JobStep.READ, JobStep.REMARK)
 
 

@@ -41,7 +41,7 @@ class ConsumerCount:
         self._open()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._is_over = True
         channel, self._channel = self._channel, None
         if channel is not None and channel.is_open:

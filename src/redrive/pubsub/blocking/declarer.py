@@ -428,8 +428,9 @@ def declare(
 def declare_control(declarer: Declarer, exchanges: ExchangeFamily) -> None:
     """Create the stream of pauses, so that workers can follow it before the first one.
 
-    Without the permission, or on a broker without streams, there is none; after a restart, a broker
-    can't tell of it for a moment. Whoever follows it says so, and no subscription depends on it.
+    Failing to create it is ignored: the user may lack the permission, the broker may have no
+    streams, or it has just restarted and does not know its streams yet. Workers that can't follow
+    it log that, and work without it.
     """
     with contextlib.suppress(RedriveError):
         declarer.declare(control_queue(exchanges))
