@@ -8,6 +8,7 @@ line of JSON. What the handler prints goes to standard error.
 import asyncio
 import base64
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -18,6 +19,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import Any, NamedTuple, cast
 
@@ -30,6 +32,7 @@ from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import is_async, name_of
 from redrive.pubsub.handler_error import report_of, traceback_of
+from redrive.pubsub.handler_table import Call, HandlerTable
 from redrive.pubsub.middleware import surrounded
 from redrive.pubsub.router_base import RouterBase, chosen_routes
 from redrive.pubsub.subscriber_base import SubscriberBase
@@ -59,11 +62,24 @@ class Target(NamedTuple):
         app: the app that the subscriber belongs to; None if it has none.
         subscriber: the subscriber.
         options: the options for consuming its queue.
+        handlers: its handlers, ready to be called.
     """
 
     app: AppBase[Any, Any] | None
     subscriber: SubscriberBase
     options: ConsumeOptions
+    handlers: HandlerTable
+
+
+class _ReadyHandlers(HandlerTable):
+    """Handlers whose parameters are inspected once, and not in each fork."""
+
+    def __init__(self, table: HandlerTable) -> None:
+        vars(self).update(vars(table))
+        self._ready = table.call()
+
+    def call(self) -> Call:
+        return self._ready
 
 
 def object_at(name: str, what: str) -> object:
@@ -109,7 +125,7 @@ def target_of(name: str, found: object, queue: str) -> Target:
     if isinstance(found, RouterBase):
         (route,) = chosen_routes(list(found._routes()), [queue])
         app = found if isinstance(found, AppBase) else None
-        return Target(app, route.subscriber, route.options())
+        return _target(app, route.subscriber, route.options())
     if isinstance(found, SubscriberBase):
         if found.subscription.queue != queue:
             raise ConfigurationError(
@@ -118,14 +134,22 @@ def target_of(name: str, found: object, queue: str) -> Target:
                 "Name the subscriber of that queue, or the handler's function.",
             )
         found._check_has_handler()
-        return Target(None, found, surrounded(found._options, [found]))
+        return _target(None, found, surrounded(found._options, [found]))
     if not callable(found) or isinstance(found, type):
         raise ConfigurationError(
             f"{name} is of type {type(found).__name__}, and not an app, a subscriber or a function",
             "Name the app, or the function that handles the messages.",
         )
     subscriber = _subscriber_for(found, queue)
-    return Target(None, subscriber, subscriber._options)
+    return _target(None, subscriber, subscriber._options)
+
+
+def _target(
+    app: AppBase[Any, Any] | None, subscriber: SubscriberBase, options: ConsumeOptions
+) -> Target:
+    # No hook runs, since nothing is set aside.
+    options = replace(options, on_give_up=(), concurrency=1)
+    return Target(app, subscriber, options, _ReadyHandlers(subscriber._handlers))
 
 
 def _subscriber_for(function: Callable[..., object], queue: str) -> SubscriberBase:
@@ -214,7 +238,7 @@ class Attempted:
         from redrive.pubsub.blocking.connection import Connector
         from redrive.pubsub.blocking.handler_run import ThreadEngine
 
-        app, subscriber, options = self._target
+        app, subscriber, options, handlers = self._target
         with contextlib.ExitStack() as stack:
             if app is not None:
                 stack.enter_context(app.override(NOWHERE))
@@ -223,7 +247,7 @@ class Attempted:
             engine = ThreadEngine(
                 subscriber.subscription,
                 Connector(NOWHERE, "rehearsal"),
-                subscriber._handlers,
+                handlers,
                 options,
                 dropped=LossCounter(),
                 longest=lambda _: None,
@@ -243,7 +267,7 @@ class Attempted:
         from redrive.pubsub.aio.connection import Connector
         from redrive.pubsub.aio.handler_run import TaskEngine
 
-        app, subscriber, options = self._target
+        app, subscriber, options, handlers = self._target
         async with contextlib.AsyncExitStack() as stack:
             if app is not None:
                 stack.enter_context(app.override(NOWHERE))
@@ -252,7 +276,7 @@ class Attempted:
             engine = TaskEngine(
                 subscriber.subscription,
                 Connector(NOWHERE, "rehearsal"),
-                subscriber._handlers,
+                handlers,
                 options,
                 dropped=LossCounter(),
                 longest=lambda _: None,
@@ -387,6 +411,7 @@ class Process:
         target = self._targets.get(queue)
         if target is None:
             target = self._targets[queue] = target_of(self._name, self._found, queue)
+            gc.freeze()  # else each fork would copy all memory to look for garbage in it
         received = Received(
             1,
             False,
