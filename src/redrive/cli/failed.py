@@ -19,6 +19,9 @@ app = lazy_group(
         "try": CommandEntry(
             "redrive.cli.failed_try:try_", "Try a handler on failed messages; none is sent."
         ),
+        "fixtures": CommandEntry(
+            "redrive.cli.failed_fixtures:fixtures", "Write failed messages as tests for pytest."
+        ),
         "requeue": CommandEntry(
             "redrive.cli.failed_requeue:requeue", "Requeue failed messages to where they failed."
         ),

@@ -1,7 +1,7 @@
 """`redrive failed try`: runs a handler over copies of failed messages, before any is requeued."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +13,9 @@ from redrive.cli.look_output import asked
 from redrive.cli.output import OutputFormat, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_message import FailedMessage
-from redrive.failures.filter import OpenFilter
-from redrive.failures.look import FirstMessages, Look
+from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.look import FirstMessages
 from redrive.failures.rehearsal import Handler, HandlerRefused, Rehearsal, rehearse
-from redrive.failures.restore_target import place_of
 from redrive.failures.snapshot import Snapshot
 from redrive.topology.durations import duration_of
 
@@ -64,16 +63,7 @@ def try_(
     ] = None,
     where: message_options.Where = None,
     groups: message_options.Group = None,
-    archive: Annotated[
-        Path | None,
-        typer.Option(
-            "--archive",
-            metavar="PATH",
-            show_default=False,
-            help="Take the messages from a file that a snapshot or discard wrote, or from an "
-            "archive of `redrive spark`. No broker is needed.",
-        ),
-    ] = None,
+    archive: message_options.Archive = None,
     limit: Annotated[
         int,
         typer.Option("--limit", metavar="N", min=1, help="How many messages to try, oldest first."),
@@ -123,23 +113,14 @@ def try_(
         within or "",
         duration_of(timeout, "the timeout").total_seconds(),
     )
-    filter_ = message_options.filter_of(where, groups)
-    if archive is None:
-        filter_ = cause_options.resolved(broker.url, filter_)
-    with OpenFilter(filter_) as open_filter:
-        if archive is None:
-            opened = message_options.Source(printer, queue, broker, is_queue=True)
-            name = opened.name
-            found, _ = opened.ask(lambda look: look.first(limit, open_filter))
-        else:
-            name = str(archive)
-            found, _ = asked(
-                printer,
-                Snapshot(archive),
-                name,
-                lambda look: _first_of(look, queue, limit, open_filter),
-            )
-    message_options.check_groups(groups, found.matching, name)
+    found, name = chosen_messages(
+        printer,
+        queue,
+        broker,
+        message_options.filter_of(where, groups),
+        archive,
+        lambda left: (list(islice(left, limit)), sum(1 for _ in left)),
+    )
     chosen = found.messages
     if found.matching > len(chosen):
         printer.note(
@@ -175,17 +156,46 @@ def try_(
         raise typer.Exit(1)
 
 
-def _first_of(look: Look, queue: str, limit: int, open_filter: OpenFilter) -> FirstMessages:
-    """Return the first messages of a file that failed in a queue."""
+def chosen_messages(
+    printer: Printer,
+    queue: str,
+    broker: options.SourceOptions,
+    filter_: Filter,
+    archive: Path | None,
+    choose: Callable[[Iterator[FailedMessage]], tuple[list[FailedMessage], int]],
+) -> tuple[FirstMessages, str]:
+    """Return messages that a queue or a file has of this queue, and the name of either.
 
-    def of_queue() -> Iterator[FailedMessage]:
-        for message in look.matching(open_filter):
-            if queue in (message.queue, place_of(message).name, message.failed_queue):
-                yield message
+    `choose` takes some of those that match, and counts the others.
+    """
 
-    left = of_queue()
-    first = list(islice(left, limit))
-    return FirstMessages(first, len(first) + sum(1 for _ in left))
+    def chosen_of(found: Iterator[FailedMessage]) -> FirstMessages:
+        some, more = choose(found)
+        return FirstMessages(some, len(some) + more)
+
+    if archive is None:
+        filter_ = cause_options.resolved(broker.url, filter_)
+    with OpenFilter(filter_) as open_filter:
+        if archive is None:
+            opened = message_options.Source(printer, queue, broker, is_queue=True)
+            name = opened.name
+            found, _ = opened.ask(lambda look: chosen_of(look.matching(open_filter)))
+        else:
+            name = str(archive)
+            found, _ = asked(
+                printer,
+                Snapshot(archive),
+                name,
+                lambda look: chosen_of(_of_queue(queue, look.matching(open_filter))),
+            )
+    message_options.check_groups(filter_.groups, found.matching, name)
+    return found, name
+
+
+def _of_queue(queue: str, messages: Iterator[FailedMessage]) -> Iterator[FailedMessage]:
+    for message in messages:
+        if queue in (message.queue, message.failed_queue):
+            yield message
 
 
 def _tell(printer: Printer, result: Rehearsal) -> None:

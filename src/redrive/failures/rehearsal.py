@@ -25,6 +25,7 @@ from redrive.failures.rehearsal_child import FRAME_MAX
 from redrive.redaction import in_one_line, redact
 from redrive.topology import rewrite
 from redrive.topology.decision import crash_report
+from redrive.topology.headers import Delivery
 
 SERVICE_VERSION = "REDRIVE_SERVICE_VERSION"
 """Environment variable with the version of the service, for the report."""
@@ -387,10 +388,22 @@ def version_of_service() -> str:
     return told.stdout.decode(errors="replace").strip() if told.returncode == 0 else ""
 
 
-def request_of(message: FailedMessage) -> dict[str, object]:
-    """Return a message as it would be delivered after a requeue, as JSON values."""
+def retried(message: FailedMessage) -> Delivery:
+    """Return a message as it would be delivered after a requeue."""
     delivery = renewed(message.delivery)
     again = rewrite.requeue(delivery, job=_JOB, frame_max=FRAME_MAX)
+    return replace(
+        delivery,
+        exchange=again.exchange,
+        routing_key=again.routing_key,
+        properties=again.properties,
+        redelivered=False,
+    )
+
+
+def request_of(message: FailedMessage) -> dict[str, object]:
+    """Return a message as it would be delivered after a requeue, as JSON values."""
+    again = retried(message)
     properties = again.properties
     return {
         "id": message.failure_id,
