@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
@@ -358,6 +359,41 @@ def rehearse(
             slot.close()
     found.tried = [results[number] for number in sorted(results)]
     return found
+
+
+class Rehearsed(NamedTuple):
+    """What a report in JSON says.
+
+    Args:
+        ids: the ids of the failures that would succeed.
+        in_words: the result and the version, for a job's reason.
+    """
+
+    ids: list[str]
+    in_words: str
+
+
+def rehearsed_in(file: Path) -> Rehearsed:
+    """Read a report that `redrive failed try --output json` has printed.
+
+    Raises:
+        ConfigurationError: it can't be read, or no message would succeed.
+    """
+    try:
+        report = json.loads(file.read_bytes())
+        ids = [str(one["failure_id"]) for one in report["results"] if one["result"] == "succeeds"]
+        tried, version = int(report["tried"]), report["version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"{file} is no report of a rehearsal: {type(error).__name__}",
+            "Write one: redrive failed try QUEUE --handler … --output json > FILE",
+        ) from error
+    if not ids:
+        raise ConfigurationError(
+            f"no message of {file} would succeed", "Mend the handler, and try it again."
+        )
+    by = f" with {in_one_line(str(version))}" if version else ""
+    return Rehearsed(ids, f"rehearsed{by}: {len(ids):,} of {tried:,} would succeed")
 
 
 def _fail_alike(results: Mapping[int, Tried]) -> bool:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import FrameType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Malformed
@@ -42,6 +42,10 @@ from redrive.topology.broker_version import NEWEST
 from redrive.topology.decision import Ack
 from redrive.topology.headers import Delivery
 from redrive.topology.rewrite import ErrorReport
+
+if TYPE_CHECKING:
+    from redrive.pubsub.aio.application import AsyncApp
+    from redrive.pubsub.blocking.application import App
 
 Answer = dict[str, object]
 
@@ -65,7 +69,7 @@ class Target(NamedTuple):
         handlers: its handlers, ready to be called.
     """
 
-    app: AppBase[Any, Any] | None
+    app: "App | AsyncApp | None"
     subscriber: SubscriberBase
     options: ConsumeOptions
     handlers: HandlerTable
@@ -124,7 +128,7 @@ def target_of(name: str, found: object, queue: str) -> Target:
     """
     if isinstance(found, RouterBase):
         (route,) = chosen_routes(list(found._routes()), [queue])
-        app = found if isinstance(found, AppBase) else None
+        app = cast("App | AsyncApp", found) if isinstance(found, AppBase) else None
         return _target(app, route.subscriber, route.options())
     if isinstance(found, SubscriberBase):
         if found.subscription.queue != queue:
@@ -145,7 +149,7 @@ def target_of(name: str, found: object, queue: str) -> Target:
 
 
 def _target(
-    app: AppBase[Any, Any] | None, subscriber: SubscriberBase, options: ConsumeOptions
+    app: "App | AsyncApp | None", subscriber: SubscriberBase, options: ConsumeOptions
 ) -> Target:
     # No hook runs, since nothing is set aside.
     options = replace(options, on_give_up=(), concurrency=1)

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import FrameType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 logger = logging.getLogger("redrive")
 
@@ -195,7 +195,7 @@ class Workers(Generic[Item]):
             self._loop.call_later(_A_MOMENT, lambda: None if self._stopped else self._start_one())
 
 
-def stack_of(task: asyncio.Task[Any] | None) -> str:
+def stack_of(task: asyncio.Task[Result] | None) -> str:
     """Return where a task is suspended, innermost frame last. The task itself only knows its
     outermost frame."""
     frames: list[tuple[FrameType, int]] = []
