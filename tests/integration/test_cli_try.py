@@ -53,6 +53,21 @@ def test_where_all_would_succeed_it_exits_with_0(failed: str) -> None:
     assert {one["result"] for one in done.json()["results"]} == {"succeeds"}
 
 
+def test_only_what_would_succeed_is_requeued_and_the_journal_says_what_was_rehearsed(
+    failed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDRIVE_SERVICE_VERSION", "1.4.2")
+    done = redrive("failed", "try", QUEUE, *HANDLER, "--yes", "--output", "json", url=failed)
+    Path("tried.json").write_text(done.out)
+    words = ("--rehearsed", "tried.json", "--journal", str(tmp_path / "journal.db"), "--yes")
+    assert redrive("failed", "requeue", QUEUE, *words, url=failed).code == 0
+    assert depth_of(failed, QUEUE)["failed"] == 1
+    jobs = redrive("jobs", "list", "--journal", str(tmp_path / "journal.db"), url=failed)
+    assert "rehearsed with 1.4.2: 2 of 3 would succeed" in jobs.out
+    broken = redrive("failed", "requeue", QUEUE, "--rehearsed", "shop.py", url=failed)
+    assert (broken.code, "shop.py is no report of a rehearsal" in broken.err) == (2, True)
+
+
 def test_with_nobody_to_ask_it_needs_yes_or_a_context(failed: str) -> None:
     done = redrive("failed", "try", QUEUE, *HANDLER, url=failed)
     assert done.code == 2
