@@ -72,6 +72,7 @@ def test_a_plan_says_exactly_how_many_go_where_and_what_command_is_the_same(
     assert f"<strong>{LOOKUP} messages</strong> of {LOOKUP + SLOW} will go" in text
     assert "<strong>shop@orders</strong>" in text
     assert "redrive failed requeue shop@orders --group" in text
+    assert "redrive failed try shop@orders --group" in text
     assert "--canary 20 --stop-at 5% --rate 200/s" in text
 
 

@@ -63,6 +63,14 @@ def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
     return _joined("failed", "requeue", *words)
 
 
+def try_command(place: QueuePlace, order: Order) -> str:
+    """Return the command that tries a handler on the messages of an order; `APP` is a
+    placeholder."""
+    limit = [] if order.limit is None else ["--limit", str(order.limit)]
+    words = [*_source(place), *_filter(order.filter), *limit, "--handler", "APP"]
+    return _joined("failed", "try", *words)
+
+
 def restore_command(path: str) -> str:
     """Return the command that restores messages from a file."""
     return _joined("failed", "restore", path)
