@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, HandlerTimeout
 from redrive.failures.cause import Cause, cause_from, cause_of
 from redrive.failures.dialects.known import renewed
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.rehearsal_child import FRAME_MAX
+from redrive.pubsub.handler_error import report_of
 from redrive.redaction import in_one_line, redact
 from redrive.topology import rewrite
 from redrive.topology.decision import crash_report
@@ -39,8 +40,7 @@ _MOST_TOLD = 20
 _ALIKE = 10
 """How many messages that fail alike at the set-up, before any other, end a rehearsal."""
 _STEP = 0.2
-_GRACE = 10.0
-"""Seconds beyond twice its time limit in which a message has to be answered for."""
+_LONGEST_ANSWER = 64 * 1024 * 1024
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Comparison = Literal["succeeds", "same cause", "new cause"]
@@ -339,9 +339,10 @@ def rehearse(
             while busy:
                 ready = {key.data for key, _ in selector.select(_STEP)}
                 for slot in list(busy):
-                    if slot not in ready and not slot.is_overdue:
+                    answered = slot.result(selector) if slot in ready or slot.is_overdue else None
+                    if answered is None:
                         continue
-                    number, tried = slot.result(selector)
+                    number, tried = answered
                     results[number] = tried
                     on_progress(len(results))
                     if _fail_alike(results):
@@ -467,6 +468,8 @@ class _Slot:
         self._message: FailedMessage | None = None
         self._began = 0.0
         self._has_answered = False
+        self._unsent = memoryview(b"")
+        self._answer = b""
 
     def begin(
         self, numbered: tuple[int, FailedMessage] | None, selector: selectors.BaseSelector
@@ -475,16 +478,34 @@ class _Slot:
         if numbered is None:
             return False
         self._number, self._message = numbered
-        process = self._process or self._start(selector)
-        assert process.stdin is not None
-        line = json.dumps(request_of(self._message), default=str).encode() + b"\n"
+        if self._process is None:
+            self._start(selector)
+        self._unsent = memoryview(
+            json.dumps(request_of(self._message), default=str).encode() + b"\n"
+        )
+        self._answer = b""
         self._began = time.monotonic()
-        try:
-            process.stdin.write(line)
-            process.stdin.flush()
-        except BrokenPipeError:
-            pass  # its end is noticed when its answer is read
+        self._send(selector)
         return True
+
+    def _send(self, selector: selectors.BaseSelector) -> None:
+        """Send as much of the message as the process takes now."""
+        assert self._process is not None
+        pipe = self._process.stdin
+        assert pipe is not None
+        waits = False
+        while self._unsent and not waits:
+            try:
+                self._unsent = self._unsent[os.write(pipe.fileno(), self._unsent) :]
+            except BlockingIOError:
+                waits = True
+            except BrokenPipeError:  # its end is noticed when its answer is read
+                self._unsent = memoryview(b"")
+        if waits is not (pipe in selector.get_map()):
+            if waits:
+                selector.register(pipe, selectors.EVENT_WRITE, self)
+            else:
+                selector.unregister(pipe)
 
     @property
     def is_overdue(self) -> bool:
@@ -493,23 +514,40 @@ class _Slot:
             os.ftruncate(self._output.fileno(), _MOST_OUTPUT)
         return time.monotonic() - self._began > self._handler.answer_within
 
-    def result(self, selector: selectors.BaseSelector) -> tuple[int, Tried]:
-        """Read the answer, or end the process if there is none."""
-        message, process = self._message, self._process
-        assert message is not None
-        assert process is not None
-        assert process.stdout is not None
+    def result(self, selector: selectors.BaseSelector) -> tuple[int, Tried] | None:
+        """Return what came of the message: the answer, or what its absence means; None if there is
+        neither yet."""
+        assert self._message is not None
         if self.is_overdue:
             self._end(selector)
-            answer: dict[str, object] = {
+            timeout = HandlerTimeout(self._handler.timeout)
+            error = report_of(timeout)
+            answer: dict[str, object] | None = {
                 "ok": False,
-                "error_type": "redrive.errors.HandlerTimeout",
-                "error_message": f"the handler ran for more than {self._handler.timeout:g} s",
+                "error_type": error.type,
+                "error_message": error.message,
             }
         else:
-            line = process.stdout.readline()
-            answer = self._answer_in(line) if line.endswith(b"\n") else self._death(selector)
-        return self._number, _tried(message, answer, self._printed())
+            self._send(selector)
+            answer = self._read(selector)
+        if answer is None:
+            return None
+        return self._number, _tried(self._message, answer, self._printed())
+
+    def _read(self, selector: selectors.BaseSelector) -> dict[str, object] | None:
+        """Read what the process has written, and return the answer if there is a whole line."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        try:
+            part = os.read(self._process.stdout.fileno(), 1 << 20)
+        except BlockingIOError:
+            return None
+        self._answer += part
+        if not part:
+            return self._death(selector)
+        if b"\n" in part or len(self._answer) > _LONGEST_ANSWER:
+            return self._answer_in(self._answer)
+        return None
 
     def close(self) -> None:
         """End the process."""
@@ -541,7 +579,7 @@ class _Slot:
         stage = "handler" if self._has_answered else "set-up"
         return {"ok": False, "died": f"its process {how}", "stage": stage}
 
-    def _start(self, selector: selectors.BaseSelector) -> "subprocess.Popen[bytes]":
+    def _start(self, selector: selectors.BaseSelector) -> None:
         words = self._handler.words
         try:
             process = subprocess.Popen(
@@ -549,6 +587,7 @@ class _Slot:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._appending(),
+                bufsize=0,
                 start_new_session=True,
             )
         except OSError as error:
@@ -557,9 +596,11 @@ class _Slot:
                 "Check its name, and that it may be executed.",
             ) from error
         assert process.stdout is not None
+        assert process.stdin is not None
+        for pipe in (process.stdin, process.stdout):
+            os.set_blocking(pipe.fileno(), False)
         selector.register(process.stdout, selectors.EVENT_READ, self)
         self._process, self._has_answered = process, False
-        return process
 
     def _appending(self) -> int:
         import fcntl
@@ -582,8 +623,9 @@ class _Slot:
             return
         assert process.stdin is not None
         assert process.stdout is not None
-        if selector is not None:
-            selector.unregister(process.stdout)
+        for pipe in (process.stdin, process.stdout):
+            if selector is not None and pipe in selector.get_map():
+                selector.unregister(pipe)
         for ending in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(process.pid, ending)

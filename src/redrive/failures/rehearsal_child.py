@@ -10,6 +10,7 @@ import base64
 import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import select
@@ -445,8 +446,9 @@ class Process:
 
         def say(answer: Answer) -> None:
             if os.getpid() == process:  # a handler may fork
-                sys.stdout.flush()
-                sys.stderr.flush()
+                with contextlib.suppress(Exception):  # it may have been printing, or closed them
+                    sys.stdout.flush()
+                    sys.stderr.flush()
                 left = _line_of(answer)
                 while left:
                     left = left[os.write(writing, left) :]
@@ -530,6 +532,8 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)  # only answers go to the parent
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a crash must not take what was printed
     sys.path.insert(0, os.getcwd())
     process: Process | None = None
     for line in requests:

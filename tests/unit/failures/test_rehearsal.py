@@ -307,3 +307,10 @@ def test_one_handler_is_given() -> None:
     for given in ({}, {"name": "shop:app", "command": ("php",)}):
         with pytest.raises(ConfigurationError, match="handler"):
             Handler(**given)  # type: ignore[arg-type]
+
+
+def test_a_command_that_reads_nothing_and_ends_no_line_is_overdue() -> None:
+    words = (sys.executable, "-c", "import time; print('…', end='', flush=True); time.sleep(1000)")
+    large = FailedMessage(Delivery(QUEUE, "", QUEUE, Properties(), b"x" * 1_000_000))
+    found = rehearse([large], Handler(command=words, timeout=2), queue=QUEUE)
+    assert [one.after and one.after.error_type for one in found.tried] == [HANG.error_type]
