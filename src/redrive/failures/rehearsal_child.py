@@ -10,6 +10,7 @@ import base64
 import contextlib
 import gc
 import importlib
+import inspect
 import io
 import json
 import os
@@ -235,6 +236,8 @@ class Attempted:
             say(self._about(ok=True, declined=not self._item.ran))
             return
         raised = self._decider.error
+        if raised is not None and _is_of_dependency(raised, self._target.handlers):
+            self._stage = "set-up"
         report = verdict.error or ErrorReport("", "redrive could not decide about this message")
         say(self._failed(report, "" if raised is None else traceback_of(raised)))
 
@@ -361,6 +364,15 @@ class Attempted:
             "seconds": round(time.monotonic() - self._began, 6),
             "published": dict(self._published),
         }
+
+
+def _is_of_dependency(error: BaseException, handlers: HandlerTable) -> bool:
+    """Whether a dependency raised an error before the handler was called."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    called = {getattr(inspect.unwrap(one), "__code__", None) for one in handlers.functions}
+    return not any(frame.f_code in called for frame in frames) and any(
+        frame.f_globals.get("__name__", "").startswith("fast_depends.") for frame in frames
+    )
 
 
 def _no_context(within: object, found: object, wanted: str) -> ConfigurationError:

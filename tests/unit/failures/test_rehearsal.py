@@ -38,6 +38,11 @@ app, async_app = App(), AsyncApp()
 def database() -> str:
     return "real"
 
+def nowhere() -> str:
+    raise ConnectionError("no database here")
+
+def needy(order: dict, database: Annotated[str, Depends(nowhere)]): ...
+
 @app.lifespan
 def life(app):
     print("up")
@@ -217,8 +222,11 @@ def test_of_a_flood_of_output_the_beginning_is_kept(try_: Try) -> None:
     assert 0 < len(found.output) < 100_000
 
 
-def test_ten_that_fail_alike_at_the_set_up_end_the_rehearsal(try_: Try) -> None:
-    found = try_(*(["ok"] * 40), within="shop:unreachable")
+@pytest.mark.parametrize(("name", "within"), [("shop:app", "shop:unreachable"), ("shop:needy", "")])
+def test_ten_that_fail_alike_at_the_set_up_end_the_rehearsal(
+    try_: Try, name: str, within: str
+) -> None:
+    found = try_(*(["ok"] * 40), name=name, within=within)
     assert 10 <= len(found.tried) < 40
     assert "ConnectionError: no database here" in found.stopped
     assert not found.is_good
