@@ -89,6 +89,16 @@ def try_(
             help="Also write the result to this file, as the XML that pipelines read.",
         ),
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            "--console",
+            metavar="URL",
+            show_default=False,
+            help="Also print the address of the plan, in the console at this address, of the "
+            "messages that would succeed.",
+        ),
+    ] = None,
     yes: options.Yes = False,
     *,
     broker: options.SourceOptions,
@@ -152,6 +162,14 @@ def try_(
         printer.say(f"No message of {name} matches: nothing to try.")
         return
     _tell(printer, result)
+    if console is not None and result.good:
+        link = result.plan_link(console, literal=broker.literal)
+        printer.say(
+            f"\nPlan of what would succeed: {link}"
+            if link
+            else "\nThey are too many for an address: redrive failed requeue --rehearsed FILE "
+            "requeues what would succeed."
+        )
     if not result.is_good:
         raise typer.Exit(1)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import urlencode
 from xml.sax.saxutils import escape, quoteattr
 
 from redrive.errors import ConfigurationError, HandlerTimeout
@@ -40,6 +41,8 @@ _MOST_TOLD = 20
 _ALIKE = 10
 """How many messages that fail alike at the set-up, before any other, end a rehearsal."""
 _STEP = 0.2
+_LONGEST_ADDRESS = 12_000
+"""Characters of an address that the console's server takes."""
 _LONGEST_ANSWER = 64 * 1024 * 1024
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -255,6 +258,29 @@ class Rehearsal:
         if self.stopped:
             yield f"{self.stopped}."
 
+    @property
+    def in_words(self) -> str:
+        """Return the result on one line, for a job's reason."""
+        return _in_words(len(self.good), len(self.tried), self.version, self.began)
+
+    @property
+    def good(self) -> list[str]:
+        """The ids of the failures that would succeed."""
+        return [one.failure_id for one in self.tried if one.after is None]
+
+    def plan_link(self, console: str, *, literal: bool) -> str:
+        """Return the address of the console's plan for the messages that would succeed; empty if
+        there are too many for an address, or none."""
+        quoted = ", ".join("'{}'".format(id_.replace("'", "''")) for id_ in self.good)
+        asks = {
+            "queue": self.queue,
+            **({"literal": "1"} if literal else {}),
+            "where": f"failure_id IN ({quoted})",
+            "reason": self.in_words,
+        }
+        address = f"{console.rstrip('/')}/plan?{urlencode(asks, errors='surrogateescape')}"
+        return address if self.good and len(address) < _LONGEST_ADDRESS else ""
+
     def as_json(self) -> dict[str, object]:
         """Return it as JSON values."""
         results = Counter(one.comparison for one in self.tried)
@@ -383,7 +409,8 @@ def rehearsed_in(file: Path) -> Rehearsed:
     try:
         report = json.loads(file.read_bytes())
         ids = [str(one["failure_id"]) for one in report["results"] if one["result"] == "succeeds"]
-        tried, version = int(report["tried"]), report["version"]
+        tried, version = int(report["tried"]), str(report["version"] or "")
+        began = datetime.fromisoformat(report["began"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
             f"{file} is no report of a rehearsal: {type(error).__name__}",
@@ -393,8 +420,13 @@ def rehearsed_in(file: Path) -> Rehearsed:
         raise ConfigurationError(
             f"no message of {file} would succeed", "Mend the handler, and try it again."
         )
-    by = f" with {in_one_line(str(version))}" if version else ""
-    return Rehearsed(ids, f"rehearsed{by}: {len(ids):,} of {tried:,} would succeed")
+    return Rehearsed(ids, _in_words(len(ids), tried, version, began))
+
+
+def _in_words(good: int, tried: int, version: str, began: datetime) -> str:
+    by = f" with {in_one_line(version)}" if version else ""
+    when = began.astimezone(UTC)
+    return f"rehearsed{by} at {when:%Y-%m-%d %H:%M} UTC: {good:,} of {tried:,} would succeed"
 
 
 def _fail_alike(results: Mapping[int, Tried]) -> bool:

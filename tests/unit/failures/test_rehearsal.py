@@ -5,6 +5,7 @@ import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -163,6 +164,16 @@ def test_the_report_for_pipelines_is_xml_whatever_a_handler_prints() -> None:
     suite = ET.fromstring(found.junit().encode())
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert [case.get("name") for case in suite] == ["failure-1", "failure-2"]
+
+
+def test_what_would_succeed_has_a_plan_in_the_console_unless_its_address_is_too_long() -> None:
+    found = report(tried(1), tried(2, PLAN))
+    link = urlsplit(found.plan_link("http://console:8000/", literal=False))
+    assert link.path == "/plan"
+    asks = parse_qs(link.query)
+    assert (asks["queue"], asks["where"]) == ([QUEUE], ["failure_id IN ('failure-1')"])
+    assert asks["reason"][0].endswith("1 of 2 would succeed")
+    assert report(*map(tried, range(1000))).plan_link("http://console", literal=False) == ""
 
 
 def test_a_message_is_tried_as_it_would_come_after_a_requeue() -> None:
