@@ -17,7 +17,8 @@ app = lazy_group(
             "redrive.cli.failed_columns:columns", "List the columns that filters and queries use."
         ),
         "try": CommandEntry(
-            "redrive.cli.failed_try:try_", "Try a handler on failed messages; none is sent."
+            "redrive.cli.failed_try:try_",
+            "Try a handler on failed messages, before any is requeued.",
         ),
         "fixtures": CommandEntry(
             "redrive.cli.failed_fixtures:fixtures", "Write failed messages as tests for pytest."

@@ -82,7 +82,10 @@ class Handler:
 
     def __post_init__(self) -> None:
         if bool(self.name) == bool(self.command):
-            raise ConfigurationError("nothing or two handlers are given", "Give one of them.")
+            raise ConfigurationError(
+                "two handlers are given" if self.name else "no handler is given",
+                "Name one, as --handler module:name or with --command.",
+            )
         if self.name and not hasattr(os, "fork"):
             raise ConfigurationError(
                 "a handler runs in a fork of a process, which this system does not have",

@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -401,9 +401,12 @@ class Process:
         handler: the handler, as `module:name`.
         within: the context manager around it, in the same way; empty for none.
         limit: seconds that a handler may run that has no timeout of its own.
+        pipes: the descriptors that lead to its parent, which forks close: what outlives one must
+            not hold them.
     """
 
-    def __init__(self, handler: str, within: str, limit: float) -> None:
+    def __init__(self, handler: str, within: str, limit: float, pipes: Sequence[int] = ()) -> None:
+        self._pipes = pipes
         self._name = handler
         self._limit = limit
 
@@ -466,6 +469,8 @@ class Process:
                     left = left[os.write(writing, left) :]
 
         try:
+            for pipe in self._pipes:
+                os.close(pipe)
             os.setpgid(0, 0)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -547,11 +552,12 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # a crash must not take what was printed
     sys.path.insert(0, os.getcwd())
+    pipes = (requests.fileno(), answers)
     process: Process | None = None
     for line in requests:
         try:
             if process is None:
-                process = Process(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+                process = Process(sys.argv[1], sys.argv[2], float(sys.argv[3]), pipes)
             answer = process.serve(line)
         except BaseException as error:  # noqa: BLE001 - a program may raise anything
             answer = _line_of(refusal_of(error))

@@ -32,7 +32,7 @@ import contextlib, ctypes, os, sys, time
 from collections.abc import Iterator
 from typing import Annotated, Any
 from fast_depends import Depends
-from redrive import App, AsyncApp, Attempt, Message
+from redrive import App, AsyncApp, Subscriber
 
 app, async_app = App(), AsyncApp()
 
@@ -90,6 +90,11 @@ def act(order, database):
 
 def plain(order: dict):
     act(order, None)
+
+picky = Subscriber(None, QUEUE, where=lambda message: b"ok" not in message.body)
+picky.handler(plain)
+other = Subscriber(None, "shop@mail")
+other.handler(plain)
 
 @contextlib.contextmanager
 def undone(message):
@@ -228,6 +233,14 @@ def test_a_function_is_a_handler_too(try_: Try) -> None:
     assert try_("ok", name="shop:plain").is_good
 
 
+def test_what_a_subscriber_declines_succeeds_and_is_told(try_: Try) -> None:
+    found = try_("ok", "fork", name="shop:picky")
+    assert [one.declined for one in found.tried] == [True, False]
+    assert "1 of them would be declined by the subscriber's `where`, and acked." in list(
+        found.sentences()
+    )
+
+
 def test_of_a_flood_of_output_the_beginning_is_kept(try_: Try) -> None:
     (found,) = try_("flood").tried
     assert 0 < len(found.output) < 100_000
@@ -249,6 +262,7 @@ def test_ten_that_fail_alike_at_the_set_up_end_the_rehearsal(
         ("shop:nothing", "has no 'nothing'"),
         ("nowhere:app", "there is no module 'nowhere'"),
         ("shop", "does not name a handler"),
+        ("shop:other", "is the subscriber of queue 'shop@mail'"),
         ("shop:os", "not an app, a subscriber or a function"),
     ],
 )
