@@ -33,6 +33,7 @@ OF_A_PROJECT = {"docs/testing.md": 3}
 
 ELSEWHERE = {
     "docs/recipes.md": "tests/integration/test_recipes.py runs each on a broker in memory",
+    "docs/rehearsal.md": "tests/integration/test_rehearsal_page.py runs each around a handler",
     "docs/spark.md": "tests/spark/test_spark_page.py runs it, on a session of Spark",
 }
 

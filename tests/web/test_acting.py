@@ -9,6 +9,8 @@ import pytest
 from contract.support import Recorder, Service
 from redrive import FailedQueue, Message
 from redrive.amqp.field_table import FieldValue
+from redrive.failures.cause import cause_of
+from redrive.failures.rehearsal import Rehearsal, Tried
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
@@ -72,7 +74,23 @@ def test_a_plan_says_exactly_how_many_go_where_and_what_command_is_the_same(
     assert f"<strong>{LOOKUP} messages</strong> of {LOOKUP + SLOW} will go" in text
     assert "<strong>shop@orders</strong>" in text
     assert "redrive failed requeue shop@orders --group" in text
+    assert "redrive failed try shop@orders --group" in text
     assert "--canary 20 --stop-at 5% --rate 200/s" in text
+
+
+def test_a_rehearsal_leads_to_the_plan_of_what_would_succeed(
+    console: OpenConsole, service: Service
+) -> None:
+    good, *_ = service.failed()
+    tried = [
+        Tried(good.failure_id, None, cause_of(good), None),
+        Tried("it's another", None, cause_of(good), None),
+    ]
+    found = Rehearsal(QUEUE, "shop:app", 2, "1.4.2", tried=tried)
+    asks = parse_qs(urlsplit(found.plan_link("", literal=False)).query)
+    text = console.get("/plan", **{name: value for name, (value,) in asks.items()}).text
+    assert f"<strong>1 message</strong> of {LOOKUP + SLOW} will go" in text
+    assert "2 of 2 would succeed" in text
 
 
 def test_a_plan_says_what_is_left_out_and_why(opens: Opens, service: Service) -> None:

@@ -16,6 +16,13 @@ app = lazy_group(
         "columns": CommandEntry(
             "redrive.cli.failed_columns:columns", "List the columns that filters and queries use."
         ),
+        "try": CommandEntry(
+            "redrive.cli.failed_try:try_",
+            "Try a handler on failed messages, before any is requeued.",
+        ),
+        "fixtures": CommandEntry(
+            "redrive.cli.failed_fixtures:fixtures", "Write failed messages as tests for pytest."
+        ),
         "requeue": CommandEntry(
             "redrive.cli.failed_requeue:requeue", "Requeue failed messages to where they failed."
         ),

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,6 +27,7 @@ from redrive.failures.failed_queue_facts import source_of
 from redrive.failures.failed_source import FailedSource
 from redrive.failures.order import Order
 from redrive.failures.plan import Plan
+from redrive.failures.rehearsal import rehearsed_in
 from redrive.failures.running_job import in_words, running_on
 from redrive.redaction import in_one_line
 from redrive.topology.rates import rate_of
@@ -45,6 +47,16 @@ def requeue(
             "--id",
             metavar="ID",
             help="Only the message with this id. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    rehearsed: Annotated[
+        Path | None,
+        typer.Option(
+            "--rehearsed",
+            metavar="FILE",
+            help="Only the messages that would succeed, as this report of `redrive failed try "
+            "--output json` says.",
             show_default=False,
         ),
     ] = None,
@@ -90,6 +102,10 @@ def requeue(
     source = source_of(failed)
     filter_ = cause_options.resolved(broker.url, message_options.filter_of(where, groups))
     found: list[FailedMessage] | None = None
+    if rehearsed is not None:
+        report = rehearsed_in(rehearsed)
+        ids = [*(ids or ()), *report.ids]
+        reason = reason or report.in_words
     if ids:
         found = chosen_by_id(printer, failed, ids)
         filter_ = replace(filter_, digests=frozenset(one.digest for one in found))

@@ -65,6 +65,16 @@ File = Annotated[
     Path,
     typer.Option("-o", "--file", metavar="FILE", help="A new file: .parquet, .jsonl or .duckdb."),
 ]
+Archive = Annotated[
+    Path | None,
+    typer.Option(
+        "--archive",
+        metavar="PATH",
+        show_default=False,
+        help="Take the messages from a file that a snapshot or discard wrote, or from an archive "
+        "of `redrive spark`. No broker is needed.",
+    ),
+]
 LookAt = Annotated[
     int | None,
     typer.Option(

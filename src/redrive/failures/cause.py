@@ -225,7 +225,9 @@ def cause_of(message: FailedMessage) -> Cause:
     known = cause_known_of(message)
     if isinstance(known, Cause):
         return known
-    cause = _cause(message.error_type or "", message.error_message or "", message.traceback or "")
+    cause = cause_from(
+        message.error_type or "", message.error_message or "", message.traceback or ""
+    )
     if cause == _UNKNOWN:
         cause = cause._replace(frame=_place_of(message))
     remember_cause(message, cause)
@@ -357,7 +359,8 @@ def parts_of(traceback: str) -> list[TracebackPart]:
 
 
 @lru_cache(maxsize=256)
-def _cause(error_type: str, message: str, traceback: str) -> Cause:
+def cause_from(error_type: str, message: str, traceback: str) -> Cause:
+    """Return the cause that an error's type, text and Python traceback tell."""
     return Cause(error_type, masked(message), _frame(traceback))
 
 

@@ -5,7 +5,7 @@ import os
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -23,7 +23,7 @@ from redrive.pubsub.message import current_handling, current_message
 from redrive.pubsub.service_connection import Address
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
-from redrive.topology.delay_route import wait_until
+from redrive.topology.delay_route import destination_of, wait_until
 from redrive.topology.durations import Duration
 from redrive.topology.ladder import Ladder
 from redrive.topology.names import ExchangeFamily, check_routing_key, family_of
@@ -136,6 +136,27 @@ class PreparedPublish(NamedTuple):
             self.envelope.message_id,
             settled,
         )
+
+
+class RecordedSession:
+    """A session of either shell that notes messages instead of sending them."""
+
+    def __init__(self, note: Callable[[str], object]) -> None:
+        self._note = note
+
+    def send(self, batch: Iterable[Outgoing]) -> None:
+        """Note the routing keys of messages, and report each message as confirmed."""
+        for outgoing in batch:
+            self._note(destination_of(outgoing.routing_key, "p") or outgoing.routing_key)
+            outgoing.settled(outgoing, None)
+
+    async def send_one(self, prepared: PreparedPublish) -> None:
+        """Note a message of the async shell."""
+        self.send([prepared.outgoing(lambda outgoing, error: None)])
+
+
+recorded: RecordedSession | None = None
+"""What publishers of this process use in place of a broker; None outside of a rehearsal."""
 
 
 class UnroutedKeys:
@@ -493,6 +514,10 @@ class PublisherBase(ABC):
         return replace(
             extras, correlation_id=message.properties.correlation_id or message.message_id
         )
+
+    def _lacks_ladder(self, levels: int) -> bool:
+        """Whether a delay needs levels of the ladder that are yet to be declared."""
+        return recorded is None and self._declare and levels > self._levels
 
     def _belongs_here(self) -> None:
         """Tie the publisher to the first process that uses it, since a fork can't share its

@@ -383,7 +383,7 @@ def on_arrival(delivery: Delivery, subscription: Subscription) -> Handle | MoveT
     crashes = crashes_seen(delivery) if subscription.queue_type == "quorum" else 0
     among_them = _counts_both(subscription)
     if crashes >= policy.max_crashes + (most_retries_of(policy) if among_them else 0):
-        return MoveToFailed("crashed", _crash_report(crashes), retries)
+        return MoveToFailed("crashed", crash_report(crashes), retries)
     if retries > most_retries_of(policy) and not among_them:
         return MoveToFailed(
             "retries-exhausted", _overdue_report(retries, most_retries_of(policy)), retries
@@ -505,7 +505,8 @@ _BEHIND = ErrorReport(
 )
 
 
-def _crash_report(crashes: int) -> ErrorReport:
+def crash_report(crashes: int) -> ErrorReport:
+    """Return the error of a message whose workers died."""
     return ErrorReport(
         "redrive.Crashed",
         f"delivered {crashes} times without a verdict: each time its worker died or ran into a "

@@ -53,6 +53,14 @@ def requeue_command(place: QueuePlace, order: Order, reason: str) -> str:
     return command("failed", "requeue", *words)
 
 
+def try_command(place: QueuePlace, order: Order) -> str:
+    """Return the command that tries a handler on the messages of an order; `APP` is a
+    placeholder."""
+    limit = [] if order.limit is None else ["--limit", str(order.limit)]
+    words = [*_source(place), *_filter(order.filter), *limit, "--handler", "APP"]
+    return command("failed", "try", *words)
+
+
 def expire_command(place: QueuePlace, older_than: str, folder: str, reason: str) -> str:
     """Return the command that moves old messages of a queue into a file in a folder."""
     words = ["--older-than", older_than, "-o", f"{folder}/expired.parquet", "--reason", reason]

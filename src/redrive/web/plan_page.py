@@ -17,7 +17,7 @@ from redrive.failures.plan import Plan
 from redrive.failures.running_job import check_alone
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.rewrite import MOST_REDRIVES
-from redrive.web.command_lines import requeue_command
+from redrive.web.command_lines import requeue_command, try_command
 from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.filter_bar import where_of
 from redrive.web.job_page import RESUMABLE
@@ -184,6 +184,7 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
             "goes_on": order.guards.unknown is Unknown.GO_ON,
             "may": context.may(OperatorAct.REQUEUE, place),
             "may_edit": not context.settings.hide_bodies and context.may(OperatorAct.EDIT, place),
+            "rehearsal": try_command(place, order),
             "command": requeue_command(place, order, request.text("reason") or "…"),
         },
         400 if problem else 200,

@@ -193,6 +193,7 @@ TRIAGE_API = {
     "filter": {"Filter", "OpenFilter", "Predicate"},
     "filter_terms": {"joined", "terms_of"},
     "follower": {"Follower"},
+    "fixtures": {"sample", "write_fixtures"},
     "groups": {"Group", "Groups", "Key"},
     "index": {"MOST_BYTES", "default_folder"},
     "job": {"Job"},
@@ -225,6 +226,7 @@ TRIAGE_API = {
         "plain_of",
         "value_of",
     },
+    "rehearsal": {"Handler", "HandlerRefused", "Rehearsal", "rehearse", "rehearsed_in"},
     "requeue": {"Cancel", "Progress"},
     "requeue_job": {"OutcomeCounts"},
     "restore_target": {

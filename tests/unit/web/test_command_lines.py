@@ -15,6 +15,7 @@ from redrive.web.command_lines import (
     query_command,
     requeue_command,
     show_command,
+    try_command,
 )
 from redrive.web.page_request import QueuePlace
 
@@ -32,6 +33,13 @@ def test_an_order_is_the_options_of_the_command() -> None:
     assert requeue_command(PLACE, order, "fixed in 2.3.1") == (
         "redrive failed requeue shop@orders --group 3f2a --where 'retries > 2' --limit 120 "
         "--to other --canary 20 --stop-at 5% --rate 200/s --reason 'fixed in 2.3.1'"
+    )
+
+
+def test_a_handler_is_tried_on_the_messages_of_an_order() -> None:
+    order = Order(Filter(groups=("3f2a",)), 120, rate=200.0)
+    assert try_command(PLACE, order) == (
+        "redrive failed try shop@orders --group 3f2a --limit 120 --handler APP"
     )
 
 

@@ -92,7 +92,7 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
         running = self._running = _Running()
         try:
             for function in self._lifespans:
-                await running.lifespans.enter_async_context(_lifespan(function, self))
+                await running.lifespans.enter_async_context(lifespan_context(function, self))
             running.begin(run, self._connector_of(run), self.publisher._publishing_here())
         except BaseException:
             self._running = None
@@ -232,7 +232,7 @@ class _Running:
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(function: Callable[..., object], app: AsyncApp) -> AsyncIterator[None]:
+async def lifespan_context(function: Callable[..., object], app: AsyncApp) -> AsyncIterator[None]:
     """Run a lifespan, converting its errors."""
     context = contextlib.asynccontextmanager(
         cast("Callable[..., AsyncIterator[object]]", function)

@@ -115,7 +115,7 @@ class TaskEngine(Engine):
         limit = self._options.handler_timeout
         try:
             verdict = await (
-                self._verdict(item) if limit is None else TimedCoroutine(self._verdict(item), item)
+                self.verdict(item) if limit is None else TimedCoroutine(self.verdict(item), item)
             )
         except asyncio.CancelledError:
             if not item.settled:
@@ -125,7 +125,9 @@ class TaskEngine(Engine):
             verdict = self.not_judged()
         self.settle(item, verdict)
 
-    async def _verdict(self, item: WorkItem) -> Verdict:
+    async def verdict(self, item: WorkItem) -> Verdict:
+        """Decide about a delivery, running its handler unless its headers decide. Nothing is
+        settled yet."""
         verdict = self.arrived(item)
         if verdict is None:
             return await self._attempt(item)

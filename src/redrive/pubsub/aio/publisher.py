@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Self, cast
 
 from typing_extensions import override
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
+from redrive.pubsub import publisher_base
 from redrive.pubsub.aio.connection import Connector, publishing_connection
 from redrive.pubsub.aio.declarer import declare_exchanges_on_thread, declare_ladder
 from redrive.pubsub.aio.threads import running_loop
@@ -141,7 +142,7 @@ class AsyncPublisher(PublisherBase):
             except ConfigurationError as error:
                 report.failed.append(FailedPublish(None, position, error))
                 return
-            if levels > self._levels and self._declare:
+            if self._lacks_ladder(levels):
                 await self._declare_ladder(levels)
             batch.append((position, outgoing))
             if len(batch) >= batch_size:
@@ -176,7 +177,7 @@ class AsyncPublisher(PublisherBase):
     async def _publish(self, prepared: PreparedPublish) -> None:
         try:
             session = await self._open_session(prepared.limit)
-            if prepared.place.levels > self._levels and self._declare:
+            if self._lacks_ladder(prepared.place.levels):
                 await self._declare_ladder(prepared.place.levels)
         except RedriveError as failure:
             prepared.ended(failure)
@@ -254,6 +255,8 @@ class AsyncPublisher(PublisherBase):
         return self._publishing[1]
 
     async def _open_session(self, timeout: float) -> "_Session":
+        if publisher_base.recorded is not None:
+            return cast("_Session", publisher_base.recorded)
         self._belongs_here()
         self._check_open(self._closed)
         loop = running_loop()

@@ -40,7 +40,7 @@ class TimedCoroutine(Generic[Result]):
         self._item = item
 
     def __await__(self) -> Generator[object, None, Result]:
-        timed = self._coroutine  # `_stack_of` finds it under this name
+        timed = self._coroutine  # `stack_of` finds it under this name
         resume: Callable[..., object] = timed.send
         given: object = None
         while True:
@@ -135,7 +135,7 @@ class Workers(Generic[Item]):
             worker.discount(due, now)
             item = worker.item
             if item is not None and worker.runs_longer_than(seconds, now):
-                overdue.append((item, _stack_of(worker.task)))
+                overdue.append((item, stack_of(worker.task)))
                 worker.abandoned = True
                 self._workers.discard(worker)
                 self._start_one()
@@ -195,7 +195,7 @@ class Workers(Generic[Item]):
             self._loop.call_later(_A_MOMENT, lambda: None if self._stopped else self._start_one())
 
 
-def _stack_of(task: asyncio.Task[None] | None) -> str:
+def stack_of(task: asyncio.Task[Result] | None) -> str:
     """Return where a task is suspended, innermost frame last. The task itself only knows its
     outermost frame."""
     frames: list[tuple[FrameType, int]] = []

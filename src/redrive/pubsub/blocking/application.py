@@ -101,7 +101,7 @@ class App(AppBase[Subscriber, Publisher]):
 
         try:
             for function in self._lifespans:
-                running.lifespans.enter_context(_lifespan(function, self))
+                running.lifespans.enter_context(lifespan_context(function, self))
         except BaseException:
             running.lifespans.close()
             raise
@@ -231,7 +231,7 @@ class _Running:
 
 
 @contextlib.contextmanager
-def _lifespan(function: Callable[..., object], app: App) -> Iterator[None]:
+def lifespan_context(function: Callable[..., object], app: App) -> Iterator[None]:
     """Run a lifespan, converting its errors."""
     context = contextlib.contextmanager(cast("Callable[..., Iterator[object]]", function))(app)
     try:

@@ -98,12 +98,14 @@ class ThreadEngine(Engine):
         if self.skips(item):
             return
         try:
-            verdict = self._verdict(item)
+            verdict = self.verdict(item)
         except BaseException:  # noqa: BLE001 - however this ends, the message must not be lost
             verdict = self.not_judged()
         self.settle(item, verdict)
 
-    def _verdict(self, item: WorkItem) -> Verdict:
+    def verdict(self, item: WorkItem) -> Verdict:
+        """Decide about a delivery, running its handler unless its headers decide. Nothing is
+        settled yet."""
         verdict = self.arrived(item)
         if verdict is None:
             return self._attempt(item)

@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Self, cast
 
 from typing_extensions import override
 
 from redrive.amqp.field_table import FieldValue
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
+from redrive.pubsub import publisher_base
 from redrive.pubsub.blocking.connection import Connector, publishing_connection
 from redrive.pubsub.blocking.declarer import declare_exchanges, declare_ladder
 from redrive.pubsub.confirms import Outgoing, PublisherSession
@@ -110,7 +111,7 @@ class Publisher(PublisherBase):
                 except ConfigurationError as error:
                     report.failed.append(FailedPublish(None, position, error))
                     continue
-                if levels > self._levels and self._declare:
+                if self._lacks_ladder(levels):
                     self._declare_ladder(levels)
                 batch.append((position, outgoing))
                 if len(batch) >= BATCH:
@@ -133,7 +134,7 @@ class Publisher(PublisherBase):
         limit = prepared.limit
         try:
             session = self._open_session(limit)
-            if prepared.place.levels > self._levels and self._declare:
+            if self._lacks_ladder(prepared.place.levels):
                 self._declare_ladder(prepared.place.levels)
         except RedriveError as failure:
             prepared.ended(failure)
@@ -215,6 +216,8 @@ class Publisher(PublisherBase):
         )
 
     def _open_session(self, timeout: float) -> "Session":
+        if publisher_base.recorded is not None:
+            return cast("Session", publisher_base.recorded)
         # before the lock, which another thread may hold at the moment of a fork
         self._belongs_here()
         with self._starting:
