@@ -125,6 +125,7 @@ def test_a_walk_over_all_screens_finds_nothing_wrong(
             *(["moved sideways where it is magnified"] if is_wide_magnified(seen) else []),
             *([] if name.endswith(READ) else faults_of_command_line(seen.page)),
             *faults_of_keys(seen.page, name),
+            *faults_of_buttons(seen.page),
         ]
     assert {name: faults for name, faults in found.items() if faults} == {}
     assert seen.faults == []
@@ -166,6 +167,22 @@ def faults_of_command_line(page: Page) -> list[str]:
     """Whether a page lacks the command that shows the same."""
     command = str(page.locator(".command code").last.text_content())
     return [] if command.startswith("redrive ") else [f"its command line is {command!r}"]
+
+
+def faults_of_buttons(page: Page) -> list[str]:
+    """Buttons with the same words that do different things."""
+    found = page.evaluate(
+        """() => {
+          const does = new Map();
+          for (const one of document.querySelectorAll("button, a.act")) {
+            const words = one.getAttribute("aria-label") ?? one.textContent.trim();
+            const target = one.href ?? (one.getAttribute("formaction") ?? one.form?.action ?? "");
+            does.set(words, (does.get(words) ?? new Set()).add(String(target)));
+          }
+          return [...does].filter(([, targets]) => targets.size > 1).map(([words]) => words);
+        }"""
+    )
+    return [f"buttons {words!r} do different things" for words in found]
 
 
 def faults_of_keys(page: Page, name: str) -> list[str]:
