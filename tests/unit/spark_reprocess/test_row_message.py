@@ -167,7 +167,9 @@ def test_a_changed_body_goes_the_way_that_was_told_before() -> None:
         prepared(changed)
 
 
-@pytest.mark.parametrize("body", [b'{"a":1}', gzip.compress(b"{}", mtime=0)], ids=["plain", "compressed"])
+@pytest.mark.parametrize(
+    "body", [b'{"a":1}', gzip.compress(b"{}", mtime=0)], ids=["plain", "compressed"]
+)
 def test_a_body_that_a_transform_has_made_is_sent_with_the_encoding_that_it_has(
     body: bytes,
 ) -> None:
