@@ -103,6 +103,17 @@ def test_a_link_to_a_cause_that_never_was_says_so(opens: Opens, service: Service
     assert (seen.status_code, "nothing is known of it" in seen.text) == (404, True)
 
 
+def test_a_link_has_a_title_with_its_numbers(
+    opens: Opens, service: Service, group_of: dict[str, str]
+) -> None:
+    console = opens()
+    console.look()
+    cause = console.get("/cause", queue=QUEUE, group=group_of["KeyError"]).text
+    assert f"<title>{LOOKUP} × KeyError" in cause
+    assert f'<meta property="og:title" content="{LOOKUP} × KeyError' in cause
+    assert '<meta property="og:description" content="shop@orders, shop/orders.py in' in cause
+
+
 def test_single_messages_are_picked_for_a_plan(opens: Opens, service: Service) -> None:
     console = opens()
     console.look()

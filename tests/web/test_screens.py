@@ -125,6 +125,7 @@ def test_a_walk_over_all_screens_finds_nothing_wrong(
             *(["moved sideways where it is magnified"] if is_wide_magnified(seen) else []),
             *([] if name.endswith(READ) else faults_of_command_line(seen.page)),
             *faults_of_keys(seen.page, name),
+            *faults_of_buttons(seen.page),
         ]
     assert {name: faults for name, faults in found.items() if faults} == {}
     assert seen.faults == []
@@ -166,6 +167,22 @@ def faults_of_command_line(page: Page) -> list[str]:
     """Whether a page lacks the command that shows the same."""
     command = str(page.locator(".command code").last.text_content())
     return [] if command.startswith("redrive ") else [f"its command line is {command!r}"]
+
+
+def faults_of_buttons(page: Page) -> list[str]:
+    """Buttons with the same words that do different things."""
+    found = page.evaluate(
+        """() => {
+          const does = new Map();
+          for (const one of document.querySelectorAll("button, a.act")) {
+            const words = one.getAttribute("aria-label") ?? one.textContent.trim();
+            const target = one.href ?? (one.getAttribute("formaction") ?? one.form?.action ?? "");
+            does.set(words, (does.get(words) ?? new Set()).add(String(target)));
+          }
+          return [...does].filter(([, targets]) => targets.size > 1).map(([words]) => words);
+        }"""
+    )
+    return [f"buttons {words!r} do different things" for words in found]
 
 
 def faults_of_keys(page: Page, name: str) -> list[str]:
@@ -224,10 +241,10 @@ def test_a_cause_is_narrowed_down_by_clicks_alone_and_widened_again(
     page.goto(f"/causes?{urlencode({'queue': QUEUE})}")
     page.get_by_role("link", name="TimeoutError: after <n> s").click()
     expect(page.locator(".lead strong")).to_have_text(f"{SLOW} messages")
-    page.locator("svg.linked a").first.click()
+    page.locator(".chart a").first.click()
     expect(page.locator(".chips code")).to_contain_text("failed_at >=")
     page.get_by_role("link", name="worker-1").click()
-    expect(page.locator(".chips li")).to_have_count(3)
+    expect(page.locator(".chips li")).to_have_count(2)
     page.get_by_role("link", name=re.compile("Remove host")).click()
     page.get_by_role("link", name=re.compile("Remove .*failed_at")).click()
     expect(page.locator(".chips li")).to_have_count(0)
@@ -308,7 +325,7 @@ def test_in_forced_colours_bars_and_what_is_current_are_seen(
     group = group_of(service, "KeyError")
     page.goto(f"/cause?{urlencode({'queue': QUEUE, 'group': group, 'where': 'retries = 0'})}")
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    bar = page.locator("svg.linked rect:not(.hit)").first
+    bar = page.locator(".chart rect:not(.hit)").first
     assert bar.evaluate("one => getComputedStyle(one).fill") != paper
     mark = page.locator("mark").first
     assert mark.evaluate("one => getComputedStyle(one).textDecorationLine") == "underline"

@@ -18,7 +18,7 @@ from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import discard_command
 from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.look_questions import CountOf
-from redrive.web.page_request import PageRequest
+from redrive.web.page_request import PageRequest, count_of
 
 MOST = 10_000
 """Discard more messages than this on the command line, which shows progress."""
@@ -33,21 +33,16 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
     """Write the messages to a file, delete them from the queue, and show the job."""
     place = request.place
     context.check(OperatorAct.DISCARD, place)
-    reason = request.reason
     failed = context.looks.queue(place)
     try:
         count, _, filter_ = _counted(context, request)
-        if not reason:
-            raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
-        if not 0 < count <= MOST or request.number("typed", -1, most=10**12) != count:
+        if count > MOST:
             raise ConfigurationError(
-                (
-                    "1 message would be discarded, but you did not type 1"
-                    if count == 1
-                    else f"{count:,} messages would be discarded, but you did not type {count}"
-                ),
-                f"Type the number to confirm. At most {MOST:,} can be discarded here.",
+                f"{count_of(count, 'message')} would be discarded",
+                f"At most {MOST:,} can be discarded here: use redrive failed discard.",
             )
+        reason = request.check_reason()
+        request.check_typed(count, "discarded")
         id_ = str(uuid.uuid4())
         job = JobRecord(
             id_,

@@ -41,8 +41,7 @@ def send(context: ConsoleContext, request: PageRequest) -> Response:
     message, look = _message(context, request)
     try:
         reason = request.reason
-        if not reason:
-            raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
+        request.check_reason()
         body = _edited(message, _typed(request))
         if body == message.body:
             raise ConfigurationError(

@@ -18,7 +18,7 @@ from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import expire_command
 from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.look_questions import CausesOf
-from redrive.web.page_request import PageRequest, QueuePlace
+from redrive.web.page_request import PageRequest, QueuePlace, count_of
 from redrive.web.store import StoreWork
 from redrive.web.store_page import check_user
 
@@ -41,19 +41,8 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
     try:
         filter_ = failed_before(_moment(request))
         groups, _ = _counted(context, place, filter_)
-        reason = request.reason
-        if not reason:
-            raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
-        if not groups.total or request.number("typed", -1, most=10**12) != groups.total:
-            raise ConfigurationError(
-                (
-                    "1 message would be moved, but you did not type 1"
-                    if groups.total == 1
-                    else f"{groups.total:,} messages would be moved, but you did not type "
-                    f"{groups.total}"
-                ),
-                "Type the number to confirm.",
-            )
+        reason = request.check_reason()
+        request.check_typed(groups.total, "moved")
         _begin(context, place, filter_, reason, groups.total)
     except RedriveError as error:
         return _page(context, request, str(error))
@@ -83,20 +72,11 @@ def _begin(
         with context.worker.journal() as journal:
             done = discard_into(failed, journal, job, filter_, most, on_progress=note)
         left = done.written - done.deleted
-        moved = (
-            f"1 message of {place.name} moved to {path.name}."
-            if done.deleted == 1
-            else f"{done.deleted:,} messages of {place.name} moved to {path.name}."
-        )
+        moved = f"{count_of(done.deleted, 'message')} of {place.name} moved to {path.name}."
         if not left:
             return moved
-        held = (
-            "1 more is in the file but could not be deleted: somebody else took or holds it."
-            if left == 1
-            else f"{left:,} more are in the file but could not be deleted: somebody else took or "
-            "holds them."
-        )
-        return f"{moved} {held}"
+        held = f"{left:,} more could not be deleted: somebody else took or holds them."
+        return f"{moved} {held} They are in the file too."
 
     context.store.do(f"expiring messages of {place.name}", act)
 

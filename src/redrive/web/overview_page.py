@@ -72,8 +72,9 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     causes = [one for one in every if _has(one, found, word.casefold())]
     unseen = [line for line in lines if line.failed and found.standings[line.queue].look is None]
 
-    counted = [one.live.depth for one in found.standings.values() if one.live.depth is not None]
-    failed = sum(counted) if counted else None
+    depths = [_depth(one) for one in found.standings.values()]
+    failed = sum(depth for depth in depths if depth is not None)
+    is_more = None in depths
 
     def named(shared: SharedGroup) -> Named:
         key = shared.group.key
@@ -84,7 +85,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     return context.page(
         "overview",
         request,
-        "Overview" if failed is None else f"{failed:,} failed, {states[CauseState.NEW]} new causes",
+        f"{failed:,} failed, {states[CauseState.NEW]} new causes",
         {
             "controls": context.queue_states.controls(),
             "lines": [line for line in lines if word.casefold() in line.place.name.casefold()],
@@ -101,6 +102,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "chart": chart,
             "series": [] if chart is None else [address for _, address in chart.series if address],
             "failed": failed,
+            "is_more": is_more,
             "failing": sum(found.recent.values()) / (_NOW / timedelta(minutes=1)),
             "is_rate_known": bool(found.recent),
             "health": context.health.known,
@@ -132,6 +134,13 @@ def _in_order(causes: Iterable[SharedGroup], said: dict[int, CauseStatus]) -> li
     latest first within a state."""
     shown = [one for one in causes if said[id(one)].state in _ORDER]
     return sorted(shown, key=lambda one: _ORDER.index(said[id(one)].state))
+
+
+def _depth(standing: LookStatus) -> int | None:
+    """Return how many messages a queue has, as its look says if the broker has not counted them."""
+    if standing.live.depth is None and standing.look is not None:
+        return standing.look.total
+    return standing.live.depth
 
 
 def _is_counted(shared: SharedGroup, said: CauseStatus) -> bool:

@@ -10,6 +10,11 @@ from redrive.failures.filter import Filter
 _MOST_REASON = 500
 
 
+def count_of(number: int, noun: str) -> str:
+    """Return a number and its noun: `1 message`, `1,200 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
     """The queue of a page.
@@ -43,6 +48,20 @@ class PageRequest:
     def text(self, name: str) -> str:
         """Return a value without surrounding spaces; empty if it is missing."""
         return self.values.get(name, "").strip()
+
+    def check_reason(self) -> str:
+        """Return the reason for an action that needs one."""
+        if not self.reason:
+            raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
+        return self.reason
+
+    def check_typed(self, count: int, done: str) -> None:
+        """Check that the user has typed how many messages would be acted on."""
+        if not count or self.number("typed", -1, most=10**12) != count:
+            raise ConfigurationError(
+                f"{count_of(count, 'message')} would be {done}, but you did not type {count}",
+                "Type the number to confirm.",
+            )
 
     @property
     def reason(self) -> str:

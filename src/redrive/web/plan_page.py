@@ -22,7 +22,7 @@ from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.filter_bar import where_of
 from redrive.web.job_page import RESUMABLE
 from redrive.web.look_questions import PlanOf
-from redrive.web.page_request import PageRequest, QueuePlace
+from redrive.web.page_request import PageRequest, QueuePlace, count_of
 
 MANY = 1000
 """Above this number of messages, the user must type the number to confirm."""
@@ -48,7 +48,7 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
     try:
         reason = request.reason
         order, plan, _ = _planned(context, request)
-        _check_confirmed(request, reason, plan)
+        _check_confirmed(request, plan)
         id_ = context.worker.begin(place, order, reason)
     except RedriveError as error:
         return _page(context, request, str(error))
@@ -62,7 +62,7 @@ def ask(context: ConsoleContext, request: PageRequest) -> Response:
     try:
         reason = request.reason
         order, plan, _ = _planned(context, request)
-        _check_confirmed(request, reason, plan)
+        _check_confirmed(request, plan)
         plan, _ = context.looks.answer(place, PlanOf(order, to_ask=True))
         with context.worker.journal() as journal:
             record = ask_as_planned(context.looks.queue(place), journal, order, plan, reason=reason)
@@ -113,32 +113,19 @@ def _planned(context: ConsoleContext, request: PageRequest) -> tuple[Order, Plan
     return order_of(context, request, max(1, plan.count)), plan, look
 
 
-def _check_confirmed(request: PageRequest, reason: str, plan: Plan) -> None:
+def _check_confirmed(request: PageRequest, plan: Plan) -> None:
     """Require a reason, the number that was planned and, for more than 1,000 messages or a patch,
     that number typed by the user."""
     if not plan.count:
         raise ConfigurationError("there is nothing to requeue", "Refresh the queue.")
-    if not reason:
-        raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
+    request.check_reason()
     if request.number("planned", -1, most=10**12) != plan.count:
         raise ConfigurationError(
-            (
-                "the plan has changed: it now has 1 message"
-                if plan.count == 1
-                else f"the plan has changed: it now has {plan.count:,} messages"
-            ),
+            f"the plan has changed: it now has {count_of(plan.count, 'message')}",
             "Check it, then start again.",
         )
-    needs_number = plan.count > MANY or bool(request.text("patch"))
-    if needs_number and request.number("typed", -1, most=10**12) != plan.count:
-        raise ConfigurationError(
-            (
-                "1 message would be requeued, but you did not type 1"
-                if plan.count == 1
-                else f"{plan.count:,} messages would be requeued, but you did not type {plan.count}"
-            ),
-            "Type the number to confirm.",
-        )
+    if plan.count > MANY or request.text("patch"):
+        request.check_typed(plan.count, "requeued")
 
 
 def _check_alone(context: ConsoleContext, place: QueuePlace) -> None:

@@ -95,9 +95,7 @@ def _duplicates_of(record: JobRecord) -> str:
     count, known = record.possible_duplicates, len(record.duplicate_ids)
     if known >= count:
         return f"{count:,}"
-    return (
-        f"{count:,}, 1 with a known id" if known == 1 else f"{count:,}, {known:,} with a known id"
-    )
+    return f"{count:,}, {known:,} with a known id"
 
 
 def _causes_of(record: JobRecord) -> list[tuple[str, str]]:

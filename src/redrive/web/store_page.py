@@ -23,7 +23,7 @@ from redrive.pubsub.reports import LookProgress
 from redrive.pubsub.url import BrokerURL
 from redrive.web.command_lines import command, snapshot_command
 from redrive.web.context import ConsoleContext
-from redrive.web.page_request import PageRequest, QueuePlace
+from redrive.web.page_request import PageRequest, QueuePlace, count_of
 from redrive.web.store import StoreWork
 
 _MOST_CAUSES = 50
@@ -81,11 +81,7 @@ def copy(context: ConsoleContext, request: PageRequest) -> Response:
             work.done = progress.looked_at
 
         count = failed.snapshot(path, on_progress=note)
-        return (
-            f"1 message of {place.name} copied to {path.name}."
-            if count == 1
-            else f"{count:,} messages of {place.name} copied to {path.name}."
-        )
+        return f"{count_of(count, 'message')} of {place.name} copied to {path.name}."
 
     context.store.do(f"copying {place.name}", act)
     return RedirectResponse(request.link("/store"), 303)
@@ -95,10 +91,8 @@ def restore(context: ConsoleContext, request: PageRequest) -> Response:
     """Restore the messages of a copy to their queues, as jobs of the journal, without those that
     are there already unless the request asks for duplicates."""
     _check_permit(context)
-    name, reason = request.text("name"), request.reason
+    name, reason = request.text("name"), request.check_reason()
     kept = context.store.snapshot(name)
-    if not reason:
-        raise ConfigurationError("no reason given", "Give one: it goes into the journal.")
     may_duplicate = request.text("duplicate") == "yes"
 
     def act(work: StoreWork) -> str:
