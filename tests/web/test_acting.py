@@ -1,5 +1,6 @@
 """The acts: a requeue that is planned, begun, watched, stopped and taken up again from pages."""
 
+import json
 import re
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
@@ -14,6 +15,8 @@ from redrive.failures.rehearsal import Rehearsal, Tried
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
+
+REPORT = '{"queue": "%s", "tried": 1, "version": "", "began": "2026-01-01", "results": [%s]}'
 
 
 @pytest.fixture
@@ -90,7 +93,39 @@ def test_a_rehearsal_leads_to_the_plan_of_what_would_succeed(
     asks = parse_qs(urlsplit(found.plan_link("", literal=False)).query)
     text = console.get("/plan", **{name: value for name, (value,) in asks.items()}).text
     assert f"<strong>1 message</strong> of {LOOKUP + SLOW} will go" in text
+    assert "By a report, rehearsed with 1.4.2 at" in text
     assert "2 of 2 would succeed" in text
+
+
+def test_the_plan_takes_the_report_of_a_rehearsal(console: OpenConsole, service: Service) -> None:
+    good, bad, *_ = service.failed()
+    tried = [
+        Tried(good.failure_id, None, cause_of(good), None),
+        Tried(bad.failure_id, None, cause_of(bad), cause_of(bad)),
+    ]
+    found = Rehearsal(QUEUE, "shop:app", 2, "1.4.2", tried=tried)
+    page = console.post("/rehearsed", queue=QUEUE, report=json.dumps(found.as_json()))
+    assert page.status_code == 200
+    assert f"<strong>1 message</strong> of {LOOKUP + SLOW} will go" in page.text
+    assert "By a report, rehearsed with 1.4.2 at" in page.text
+    assert "1 of 2 would succeed" in page.text
+
+
+@pytest.mark.parametrize(
+    ("report", "problem"),
+    [
+        ("", "no report of a rehearsal"),
+        ("[" * 50_000, "no report of a rehearsal"),
+        (REPORT % ("others", '{"failure_id": "<b>", "result": "succeeds"}'), "is of the queue"),
+        (REPORT % (QUEUE, ""), "would succeed"),
+    ],
+)
+def test_what_is_no_report_of_this_queue_is_refused(
+    console: OpenConsole, report: str, problem: str
+) -> None:
+    page = console.post("/rehearsed", queue=QUEUE, report=report)
+    assert page.status_code == 400
+    assert problem in page.text
 
 
 def test_a_plan_says_what_is_left_out_and_why(opens: Opens, service: Service) -> None:

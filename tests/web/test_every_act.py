@@ -21,7 +21,7 @@ __all__ = ["administration", "user_with"]
 
 ALL = LOOKUP + SLOW
 OWN = {"sec-fetch-site": "same-origin"}
-READS = frozenset({"/look", "/look-at-all", "/outcome", "/edit/compare"})
+READS = frozenset({"/look", "/look-at-all", "/outcome", "/edit/compare", "/rehearsed"})
 """What is posted and changes nothing: a look, and what was typed beside what is there."""
 
 

@@ -29,7 +29,8 @@ _ATTRIBUTES = (
     "datetime title scope viewbox width height x y for list rows inputmode maxlength "
     "formmethod formaction formnovalidate selected data-copy data-plan data-choice "
     "preserveaspectratio rel checked open hidden data-live data-live-from data-causes data-news "
-    "data-many data-copied data-select data-needs data-zone data-tick data-visit property d"
+    "data-many data-copied data-select data-needs data-zone data-tick data-visit data-report "
+    "property d"
 )
 ATTRIBUTES = frozenset(_ATTRIBUTES.split())
 _ADDRESSES = ("href", "src", "action", "formaction", "data-progress", "data-live-from")

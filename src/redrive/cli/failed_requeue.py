@@ -20,6 +20,7 @@ from redrive.cli import (
 )
 from redrive.cli.look_output import asked, check_read, chosen_by_id, planned
 from redrive.cli.output import OutputFormat, Printer, TableColumn, count_of
+from redrive.errors import ConfigurationError
 from redrive.failures.cause import Cause
 from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue, carry_out, plan_order
@@ -103,7 +104,7 @@ def requeue(
     filter_ = cause_options.resolved(broker.url, message_options.filter_of(where, groups))
     found: list[FailedMessage] | None = None
     if rehearsed is not None:
-        report = rehearsed_in(rehearsed)
+        report = rehearsed_in(_bytes_of(rehearsed), str(rehearsed))
         ids = [*(ids or ()), *report.ids]
         reason = reason or report.in_words
     if ids:
@@ -234,3 +235,12 @@ def _tell_groups(printer: Printer, groups: Counter[Cause]) -> None:
     )
     if len(groups) > _MOST_GROUPS:
         printer.say(f"… and {count_of(len(groups) - _MOST_GROUPS, 'more group')}.")
+
+
+def _bytes_of(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{file} can't be read: {error.strerror or error}", "Check its path."
+        ) from error

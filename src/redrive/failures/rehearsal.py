@@ -11,10 +11,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlencode
 from xml.sax.saxutils import escape, quoteattr
@@ -274,12 +273,12 @@ class Rehearsal:
     def plan_link(self, console: str, *, literal: bool) -> str:
         """Return the address of the console's plan for the messages that would succeed; empty if
         there are too many for an address, or none."""
-        quoted = ", ".join("'{}'".format(id_.replace("'", "''")) for id_ in self.good)
         asks = {
             "queue": self.queue,
             **({"literal": "1"} if literal else {}),
-            "where": f"failure_id IN ({quoted})",
+            "where": _where(self.good),
             "reason": self.in_words,
+            "rehearsed": self.in_words,
         }
         address = f"{console.rstrip('/')}/plan?{urlencode(asks, errors='surrogateescape')}"
         return address if self.good and len(address) < _LONGEST_ADDRESS else ""
@@ -395,35 +394,51 @@ class Rehearsed(NamedTuple):
     """What a report in JSON says.
 
     Args:
+        queue: the queue whose messages were tried.
         ids: the ids of the failures that would succeed.
         in_words: the result and the version, for a job's reason.
     """
 
+    queue: str
     ids: list[str]
     in_words: str
 
+    @property
+    def where(self) -> str:
+        """The filter that matches the failures that would succeed."""
+        return _where(self.ids)
 
-def rehearsed_in(file: Path) -> Rehearsed:
+
+def rehearsed_in(report: bytes | str, name: str) -> Rehearsed:
     """Read a report that `redrive failed try --output json` has printed.
+
+    Args:
+        report: the report.
+        name: what to call it in errors.
 
     Raises:
         ConfigurationError: it can't be read, or no message would succeed.
     """
     try:
-        report = json.loads(file.read_bytes())
-        ids = [str(one["failure_id"]) for one in report["results"] if one["result"] == "succeeds"]
-        tried, version = int(report["tried"]), str(report["version"] or "")
-        began = datetime.fromisoformat(report["began"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        said = json.loads(report)
+        ids = [str(one["failure_id"]) for one in said["results"] if one["result"] == "succeeds"]
+        queue, tried, version = str(said["queue"]), int(said["tried"]), str(said["version"] or "")
+        began = datetime.fromisoformat(said["began"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigurationError(
-            f"{file} is no report of a rehearsal: {type(error).__name__}",
+            f"{name} is no report of a rehearsal: {type(error).__name__}",
             "Write one: redrive failed try QUEUE --handler … --output json > FILE",
         ) from error
     if not ids:
         raise ConfigurationError(
-            f"no message of {file} would succeed", "Mend the handler, and try it again."
+            f"no message of {name} would succeed", "Mend the handler, and try it again."
         )
-    return Rehearsed(ids, _in_words(len(ids), tried, version, began))
+    return Rehearsed(queue, ids, _in_words(len(ids), tried, version, began))
+
+
+def _where(ids: Iterable[str]) -> str:
+    quoted = ", ".join("'{}'".format(id_.replace("'", "''")) for id_ in ids)
+    return f"failure_id IN ({quoted})"
 
 
 def _in_words(good: int, tried: int, version: str, began: datetime) -> str:

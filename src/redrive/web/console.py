@@ -99,6 +99,7 @@ _ACTING: dict[str, Page] = {
     "/look": causes_page.look,
     "/look-at-all": overview_page.look,
     "/begin": plan_page.begin,
+    "/rehearsed": plan_page.take_report,
     "/remark": remark_page.say,
     "/store/copy": store_page.copy,
     "/store/restore": store_page.restore,

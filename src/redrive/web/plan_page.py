@@ -14,6 +14,7 @@ from redrive.failures.mask import check_patch
 from redrive.failures.order import Order
 from redrive.failures.outcome_watch import MessageCounts
 from redrive.failures.plan import Plan
+from redrive.failures.rehearsal import rehearsed_in
 from redrive.failures.running_job import check_alone
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.rewrite import MOST_REDRIVES
@@ -33,6 +34,7 @@ _OLD = timedelta(minutes=15)
 _LATELY = timedelta(days=7)
 """How long a plan mentions an earlier requeue that did not finish."""
 _MOST_UNFINISHED = 3
+_MOST_REHEARSED = 500
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
@@ -69,6 +71,23 @@ def ask(context: ConsoleContext, request: PageRequest) -> Response:
     except RedriveError as error:
         return _page(context, request, str(error))
     return RedirectResponse(request.link("/job", {"id": record.id}), 303)
+
+
+def take_report(context: ConsoleContext, request: PageRequest) -> Response:
+    """Show the plan of what would succeed, according to the report of a rehearsal."""
+    place = request.place
+    try:
+        report = rehearsed_in(request.text("report"), "the report")
+        if report.queue != place.name:
+            raise ConfigurationError(
+                f"the report is of the queue {report.queue!r:.200}",
+                f"Give one of {place.name!r:.200}, or open that queue's plan.",
+            )
+    except ConfigurationError as error:
+        return _page(context, request, str(error))
+    said = {"reason": report.in_words, "rehearsed": report.in_words}
+    values = {**place.asks, **said, "where": report.where}
+    return _page(context, PageRequest(values, request.root), "")
 
 
 def order_of(context: ConsoleContext, request: PageRequest, limit: int | None = None) -> Order:
@@ -143,7 +162,8 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
             raise
         # The input is invalid: show the plan with the defaults, and the error.
         kept = {
-            name: request.text(name) for name in ("queue", "literal", "group", "where", "reason")
+            name: request.text(name)
+            for name in ("queue", "literal", "group", "where", "reason", "rehearsed")
         }
         request = PageRequest({name: value for name, value in kept.items() if value}, request.root)
         order, plan, look = _planned(context, request)
@@ -172,6 +192,7 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
             "may": context.may(OperatorAct.REQUEUE, place),
             "may_edit": not context.settings.hide_bodies and context.may(OperatorAct.EDIT, place),
             "rehearsal": try_command(place, order),
+            "rehearsed": request.text("rehearsed")[:_MOST_REHEARSED],
             "command": requeue_command(place, order, request.text("reason") or "…"),
         },
         400 if problem else 200,

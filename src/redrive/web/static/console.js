@@ -133,6 +133,26 @@ for (const place of document.querySelectorAll("body [data-copy]")) {
   place.after(button);
 }
 
+for (const place of document.querySelectorAll("textarea[data-report]")) {
+  const file = document.createElement("input");
+  file.type = "file";
+  file.accept = ".json";
+  file.setAttribute("aria-label", place.dataset.report);
+  file.addEventListener("change", async () => (place.value = short(await file.files[0].text())));
+  place.after(file);
+}
+
+function short(report) {
+  try {
+    const said = JSON.parse(report);
+    said.results = said.results.map(({ failure_id, result }) => ({ failure_id, result }));
+    delete said.causes;
+    return JSON.stringify(said);
+  } catch {
+    return report;
+  }
+}
+
 async function copied(place) {
   const text = place.value ?? place.textContent;
   try {
