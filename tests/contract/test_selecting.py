@@ -199,34 +199,6 @@ def test_what_a_predicate_declines_is_acked_and_counted(service: Service) -> Non
     assert service.failed() == []
 
 
-def test_the_broker_compares_headers_and_the_worker_the_rest_of_a_condition(
-    service: Service,
-) -> None:
-    handler = Recorder()
-    where = "headers.country = 'DE' AND body.total >= 100"
-    with service.subscriber(handler, where=where) as subscriber:
-        assert service.publish({"total": 100}, headers={"country": "DE"})
-        service.publish({"total": 99}, headers={"country": "DE"})
-        with pytest.raises(Unroutable):
-            service.publish({"total": 100}, headers={"country": "AT"})
-        with pytest.raises(Unroutable):
-            service.publish({"total": 100})
-        handler.wait_for_attempts(1)
-        wait_until(lambda: subscriber.declined == 1, "one was declined")
-
-    assert [attempt.body for attempt in handler.attempts] == [b'{"total":100}']
-
-
-def test_what_matches_and_fails_comes_back_whatever_filters_before_the_queue(
-    service: Service,
-) -> None:
-    handler = Recorder(fails_first(2))
-    with service.subscriber(handler, where="headers.country = 'DE'", tags="vip"):
-        id_ = service.publish(headers={"country": "DE"}, tags={"vip"})
-        handler.wait_for_handled([id_])
-    assert [attempt.retries for attempt in handler.attempts] == [0, 1, 2]
-
-
 def test_a_predicate_that_raises_is_a_failed_attempt(service: Service) -> None:
     def where(message: Message) -> bool:
         raise KeyError("country")

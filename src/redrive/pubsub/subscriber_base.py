@@ -42,7 +42,6 @@ from redrive.topology.outage import Outage, outages_of
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.rates import Rate, rate_of
 from redrive.topology.tags import TagFilter
-from redrive.topology.text_filter import TextFilter
 
 logger = logging.getLogger("redrive")
 
@@ -62,7 +61,7 @@ class SubscriberOptions(TypedDict, total=False):
     concurrency: int
     prefetch: int | None
     tags: str | None
-    where: Where | str | None
+    where: Where | None
     broadcast: bool
     ordered: bool
     order_by: OrderBy | None
@@ -98,7 +97,7 @@ class SubscriberBase(MiddlewareRegistry):
         concurrency: int = 1,
         prefetch: int | None = None,
         tags: str | None = None,
-        where: Where | str | None = None,
+        where: Where | None = None,
         broadcast: bool = False,
         ordered: bool = False,
         order_by: OrderBy | None = None,
@@ -136,10 +135,8 @@ class SubscriberBase(MiddlewareRegistry):
                 the broker's consumer timeout of 30 minutes.
             tags: which tags a message must have in addition to a routing key, such as `vip || eu`
                 or `a && (b || c)`. The broker filters.
-            where: a condition such as `headers.country = 'DE' AND body.total > 100`, or a function
-                of a `Message`. Messages that do not match are acked, and counted in `declined`;
-                those without a header that the condition asks for by `=` are filtered by the
-                broker.
+            where: a function of a `Message` for conditions that tags can't express: messages that
+                it declines are acked, and counted in `declined`.
             broadcast: whether each instance gets every message, on its own queue, which is deleted
                 when the instance ends. Messages that fail there are logged, counted in `let_go`,
                 and never retried or set aside.
@@ -198,16 +195,11 @@ class SubscriberBase(MiddlewareRegistry):
             ordered or order_by is not None,
             max_failed,
             when_given_up=when_given_up,
-            where=TextFilter(where) if isinstance(where, str) else None,
         )
         for warning in self.subscription.warnings:
             logger.warning("%s", in_one_line(warning))
-        if isinstance(where, str):
-            where = self.subscription.where
         if where is not None and not callable(where):
-            raise ConfigurationError(
-                f"where is {where!r}", "Give a condition as text, or a function of a Message."
-            )
+            raise ConfigurationError(f"where is {where!r}", "Give a function of a Message.")
         if where is not None:
             check_runs_when_called("predicate", where)
             if is_async(where):
@@ -288,13 +280,10 @@ class SubscriberBase(MiddlewareRegistry):
 
     @property
     def _policies(self) -> dict[str, str]:
-        """Description of the retry policy and of the filter, by queue; empty for a broadcast
-        subscription, which never retries."""
+        """Description of the retry policy, by queue; empty for a broadcast subscription, which
+        never retries."""
         subscription = self.subscription
-        if subscription.broadcast:
-            return {}
-        where = "" if subscription.where is None else f"; only where {subscription.where.text}"
-        return {subscription.queue: f"{subscription.retry}{where}"}
+        return {} if subscription.broadcast else {subscription.queue: str(subscription.retry)}
 
     def _make_connector(
         self,

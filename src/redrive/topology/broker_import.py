@@ -17,7 +17,6 @@ from redrive.topology.model import Binding, Subscription
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import MAX_TTL_MS, RetryPolicy
 from redrive.topology.tags import HEADER, TagFilter
-from redrive.topology.text_filter import TextFilter, equal_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,6 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
     if kind not in ("quorum", "classic"):
         raise _Unlike(f"it is a queue of type {kind}")
     filter_ = _filter(queue, family.main, observed)
-    tags, where = _wanted(filter_, queue, observed)
     shared = (
         "x-dead-letter-exchange" not in arguments
         and retry.get("x-dead-letter-exchange") == family.main
@@ -105,8 +103,7 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
         RetryPolicy(delay=timedelta(milliseconds=delay)),
         "quorum" if kind == "quorum" else "classic",
         "republish" if shared else "dead-letter",
-        tags,
-        where=where,
+        _tags(filter_, queue, observed) if filter_ else None,
         ordered=arguments.get("x-single-active-consumer") is True,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
         when_given_up="park" if names.parked_stream(queue) in observed.queues else "continue",
@@ -126,7 +123,6 @@ def _held_back(queue: str, observed: Observed) -> Subscription:
         raise _Unlike(f"it holds messages back for up to {most} ms")
     family = _family_without_retries(queue, observed)
     filter_ = _filter(queue, family.main, observed)
-    tags, where = _wanted(filter_, queue, observed)
     first, cap = timedelta(milliseconds=least), timedelta(milliseconds=most)
     return Subscription(
         queue,
@@ -134,8 +130,7 @@ def _held_back(queue: str, observed: Observed) -> Subscription:
         family,
         RetryPolicy(delay=first, backoff=None if first == cap else Linear(first, cap)),
         retry_via="broker",
-        tags=tags,
-        where=where,
+        tags=_tags(filter_, queue, observed) if filter_ else None,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
         delay_by="argument" if by_policy is None else "policy",
     )
@@ -202,35 +197,20 @@ def _lets_through(binding: Binding, queue: str) -> bool:
     )
 
 
-def _wanted(
-    filter_: str | None, queue: str, observed: Observed
-) -> tuple[TagFilter | None, TextFilter | None]:
-    """Return the tags and the headers that a filter lets through, from the headers that its
-    bindings match. What the workers ask besides can't be seen there."""
-    terms: list[str] = []
-    conditions: set[str] = set()
-    for binding in observed.bindings:
-        if filter_ and binding.source == filter_ and binding.destination == queue:
-            tags = [name.removeprefix(HEADER) for name, _ in binding.arguments if _is_tag(name)]
-            terms.append(" && ".join(sorted(tags)))
-            conditions.add(
-                equal_headers(
-                    (name, value)
-                    for name, value in binding.arguments
-                    if not _is_tag(name) and not name.startswith("x-")
-                )
+def _tags(filter_: str, queue: str, observed: Observed) -> TagFilter:
+    """Return the tags that a filter lets through, from the headers that its bindings match."""
+    terms = [
+        " && ".join(
+            sorted(
+                name.removeprefix(HEADER)
+                for name, _ in binding.arguments
+                if name.startswith(HEADER)
             )
-    if len(conditions) > 1:
-        raise _Unlike(f"its filter {filter_} asks for different headers with different tags")
-    where = "".join(conditions)
-    return (
-        TagFilter(" || ".join(sorted(terms))) if any(terms) else None,
-        TextFilter(where) if where else None,
-    )
-
-
-def _is_tag(header: str) -> bool:
-    return header.startswith(HEADER)
+        )
+        for binding in observed.bindings
+        if binding.source == filter_ and binding.destination == queue
+    ]
+    return TagFilter(" || ".join(sorted(terms)))
 
 
 def _family(queue: str, arguments: Mapping[str, object], observed: Observed) -> ExchangeFamily:
@@ -301,8 +281,6 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
     yield "routing_keys", f"[{', '.join(map(_quoted, subscription.routing_keys))}]"
     if subscription.tags is not None:
         yield "tags", _quoted(subscription.tags.expression)
-    if subscription.where is not None:
-        yield "where", _quoted(subscription.where.text)
     yield "retry", f"{{delay: {format_duration(subscription.retry.delay)}{_growing(subscription)}}}"
     if family == ExchangeFamily(family.main) and family != usual.exchanges:
         yield "exchange", _quoted(family.main)

@@ -47,7 +47,6 @@ from redrive.topology.model import (
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.tags import TagFilter
-from redrive.topology.text_filter import TextFilter
 
 
 def clashes(subscriptions: Sequence[Subscription]) -> Iterator[tuple[Subscription, str]]:
@@ -190,7 +189,6 @@ Duration = Annotated[
 RetryDelay = Annotated[Duration, AfterValidator(_as_ours(lambda delay: RetryPolicy(delay=delay)))]
 Pattern = Annotated[str, AfterValidator(_as_ours(names.check_routing_key))]
 Tags = Annotated[str, AfterValidator(_as_ours(TagFilter))]
-Condition = Annotated[str, AfterValidator(_as_ours(TextFilter))]
 QueueName = Annotated[str, AfterValidator(_as_ours(names.check_queue_name))]
 
 
@@ -354,11 +352,6 @@ class SubscriptionSpec(SubscriptionDefaults):
     tags: Tags | None = Field(
         default=None, description="The tags it wants: vip || eu. If omitted, all messages."
     )
-    where: Condition | None = Field(
-        default=None,
-        description="The messages it wants: headers.country = 'DE'. If omitted, all. Each "
-        "subscriber must ask for the same.",
-    )
     routing_keys: tuple[Pattern, ...] = Field(
         default=(), strict=False, description="Binding patterns: user.*, order.#."
     )
@@ -438,7 +431,6 @@ def _subscription(
         max_failed=chosen["max_failed"],
         delay_by=chosen["delay_by"],
         when_given_up=spec.when_given_up,
-        where=TextFilter(spec.where) if spec.where is not None else None,
     )
 
 

@@ -141,9 +141,8 @@ def tree_of(subscriptions: Iterable[Subscription]) -> list[str]:
 
 def _branches(subscription: Subscription) -> list[str]:
     retry = subscription.retry
-    where = "" if subscription.where is None else f" where {subscription.where.text}"
     branches = [
-        f"takes {', '.join(subscription.routing_keys) or 'only requeued messages'}{where}",
+        f"takes {', '.join(subscription.routing_keys) or 'only requeued messages'}",
         (f"{_where_retries_wait(subscription)}, at most {retry.max_retries} times"),
         f"{subscription.failed_queue}  failed messages",
     ]

@@ -20,7 +20,6 @@ from redrive.topology.delay_policy import DelayPolicy
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import MAX_TTL_MS, RetryPolicy, longest_wait_but, longest_wait_of
 from redrive.topology.tags import TagFilter
-from redrive.topology.text_filter import TextFilter, filter_fingerprint
 
 QueueType = Literal["quorum", "classic"]
 RetryVia = Literal["dead-letter", "republish", "broker"]
@@ -161,8 +160,6 @@ class Subscription:
             use.
         when_given_up: what happens to the later messages of a key of an ordered queue once one of
             them is set aside: `continue` handles them, `park` sets them aside behind it.
-        where: which messages it wants, besides the routing keys and tags; None for all. The broker
-            compares the headers that must have one value, the workers ask the rest.
 
     Raises:
         ConfigurationError: a name, a pattern or a choice is invalid.
@@ -180,7 +177,6 @@ class Subscription:
     max_failed: int | None = None
     delay_by: DelayBy = "argument"
     when_given_up: WhenGivenUp = "continue"
-    where: TextFilter | None = None
 
     def __post_init__(self) -> None:
         names.check_queue_name(self.queue)
@@ -221,7 +217,7 @@ class Subscription:
                 "a policy sets the delay only of messages that the broker itself holds back",
                 "Leave delay_by out, or use retry_via='broker'.",
             )
-        if self.filter_exchange:
+        if self.tags is not None:
             names.check_name("exchange", self.filter_exchange, MAX_SHORT_STRING)
         if self.broadcast and self.retry != RetryPolicy():
             raise ConfigurationError(
@@ -354,17 +350,8 @@ class Subscription:
 
     @property
     def filter_exchange(self) -> str:
-        """The exchange that passes only messages with the wanted tags and headers; empty if none
-        are wanted."""
-        if self._equal:
-            terms = None if self.tags is None else [sorted(term) for term in self.tags.terms]
-            return names.tags_filter(self.queue, filter_fingerprint(terms, self._equal))
+        """The exchange that passes only messages with the wanted tags; empty without tags."""
         return names.tags_filter(self.queue, self.tags.fingerprint) if self.tags is not None else ""
-
-    @property
-    def _equal(self) -> tuple[tuple[str, str | bool], ...]:
-        """The headers that a message must have, with their values."""
-        return () if self.where is None else self.where.equal
 
     def topology(self) -> Topology:
         """Return everything that this subscription needs on the broker, except the delay ladder
@@ -387,14 +374,14 @@ class Subscription:
     def _with_tags(self, topology: Topology) -> Topology:
         """Add the filter between the exchanges and the queue, without the bindings that bypass
         it."""
-        if not self.filter_exchange:
+        if self.tags is None:
             return topology
         name = self.filter_exchange
         around = tuple(self._subscribing())
         ways_in = [replace(binding, destination=name, to="exchange") for binding in around]
         terms: list[tuple[tuple[str, str | bool], ...]] = [
-            (("x-match", "all"), *((tags.HEADER + tag, True) for tag in sorted(term)), *self._equal)
-            for term in (self.tags.terms if self.tags is not None else [frozenset[str]()])
+            (("x-match", "all"), *((tags.HEADER + tag, True) for tag in sorted(term)))
+            for term in self.tags.terms
         ]
         return Topology(
             exchanges=(*topology.exchanges, Exchange(name, "headers")),

@@ -14,7 +14,6 @@ from redrive.topology.model import Binding, QueueType, RetryVia, Subscription
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.tags import TagFilter
-from redrive.topology.text_filter import TextFilter, equal_headers
 
 USER = Subscription("ucenter@user", ["user.*"])
 
@@ -52,7 +51,7 @@ kinds: st.SearchStrategy[tuple[QueueType, RetryVia]] = st.sampled_from(
     [("quorum", "dead-letter"), ("classic", "dead-letter"), ("classic", "republish")]
 )
 subscriptions = st.builds(
-    lambda queue, keys, own, exchange, suffixes, delay, kinds, tags, equal: Subscription(
+    lambda queue, keys, own, exchange, suffixes, delay, kinds, tags: Subscription(
         f"{queue}.q",
         sorted({*keys, f"{queue}.q"} if own else {*keys}),
         ExchangeFamily(f"x.{exchange}", *suffixes),
@@ -60,7 +59,6 @@ subscriptions = st.builds(
         kinds[0],
         kinds[1],
         tags,
-        where=TextFilter(equal_headers(sorted(equal.items()))) if equal else None,
     ),
     words,
     st.lists(words | st.just("#") | st.just("*.paid"), max_size=4),
@@ -70,7 +68,6 @@ subscriptions = st.builds(
     st.integers(1, 2**32 - 1),
     kinds,
     st.none() | st.sampled_from(["vip", "vip || eu", "a && (b || c)"]).map(TagFilter),
-    st.dictionaries(words, words | st.booleans(), max_size=2),
 )
 
 
