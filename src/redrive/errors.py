@@ -329,34 +329,6 @@ class DependencyDown(RedriveError):
         return self.reason or f"{self.dependency or 'a dependency'} is down"
 
 
-def errors_in(error: BaseException) -> list[BaseException]:
-    """Return the errors in a group and its nested groups, in order; for any other error, just that
-    one."""
-    apart: list[BaseException] = []
-    left = [error]
-    while left:
-        one = left.pop()
-        if isinstance(one, BaseExceptionGroup):
-            left += reversed(one.exceptions)
-        else:
-            apart.append(one)
-    return apart
-
-
-def chain_of(error: BaseException) -> list[BaseException]:
-    """Return an error and those that it was raised from (`raise … from …`), the outermost first;
-    groups among them are split."""
-    chain: dict[int, BaseException] = {}
-    left = errors_in(error)
-    while left and len(chain) < _LONGEST_CHAIN:
-        one = left.pop(0)
-        if id(one) not in chain:
-            chain[id(one)] = one
-            if one.__cause__ is not None:
-                left += errors_in(one.__cause__)
-    return list(chain.values())
-
-
 def text_of(error: BaseException) -> str:
     """Return an exception's text, even if its `str()` fails."""
     try:
@@ -365,7 +337,6 @@ def text_of(error: BaseException) -> str:
         return f"<its text is not available: {type(broken).__name__}>"
 
 
-_LONGEST_CHAIN = 100
 _WAITS = (
     'Give a timedelta from 0 up, an aware datetime, seconds as a number, or a text such as "5m".'
 )

@@ -1,15 +1,13 @@
 """Many messages at a time: most are confirmed, and the report names exactly the others."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
 
 from contract.plain import depth
 from contract.support import Recorder, Service
 from effort import effort
-from redrive import ConfigurationError, ExchangeFamily, NewMessage, PublishRefused, Unroutable
-from redrive.pubsub.publisher_base import Publishable
+from redrive import ConfigurationError, PublishRefused, Unroutable
 
 COUNT = effort(2_500, nightly=5_000)
 """More than are on their way at a time."""
@@ -130,22 +128,3 @@ def test_no_messages_are_no_error(service: Service) -> None:
         report = publisher.publish_many([])
 
     assert (report.confirmed, report.failed, report.unroutable) == (0, [], 0)
-
-
-def test_a_message_may_have_its_own_delay_tags_id_and_headers(service: Service) -> None:
-    family = ExchangeFamily(tick=timedelta(milliseconds=100))
-    recorder = Recorder()
-    messages: list[Publishable] = [
-        NewMessage("late", "order.paid", {"n": 1}, "one", delay="300ms", tags={"eu"}),
-        NewMessage("soon", "order.paid", message_id="two", tags=["eu"]),
-        NewMessage("elsewhere", "order.paid", message_id="three", tags=["us"]),
-        ("untagged", "order.paid"),
-        NewMessage("never", "order.paid", delay=timedelta(seconds=-1)),
-    ]
-    with service.subscriber(recorder, exchange=family, tags="eu"):
-        with service.publisher(exchange=family) as publisher:
-            report = publisher.publish_many(messages)
-        recorder.wait_for_handled(["one", "two"])
-    assert (report.confirmed, [one.position for one in report.failed]) == (4, [4])
-    assert recorder.order == ["two", "one"]
-    assert [one.headers.get("n") for one in recorder.attempts] == [None, 1]

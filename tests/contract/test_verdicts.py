@@ -8,9 +8,8 @@ import pydantic
 import pytest
 
 from contract.support import SOON, OutOfStock, Recorder, Service, both_types, retrying
-from redrive import NO_RETRY, ErrorRule, GiveUp, Message, Retry, RetryPolicy
+from redrive import NO_RETRY, GiveUp, Message, Retry, RetryPolicy
 from redrive.failures.cause import cause_of
-from redrive.topology.policy import ErrorRules
 from waiting import wait_until
 
 
@@ -295,25 +294,6 @@ def test_what_is_raised_in_an_exception_group_counts_as_if_it_was_raised_alone(
     assert failed.error_message == str(errors[-1])
     assert "unhandled errors in a TaskGroup" in str(failed.traceback)
     assert all(str(error) in str(failed.traceback) for error in errors)
-
-
-def test_what_a_rule_discards_is_counted_and_gone(service: Service) -> None:
-    def handler(message: Message) -> None:
-        raise RuntimeError("the order was refused") from KeyError(message.body.decode())
-
-    rules: ErrorRules = {
-        KeyError: [ErrorRule(1, when=lambda error: "socks" in str(error), discard=True)]
-    }
-    recorder = Recorder(handler)
-    retry = RetryPolicy(max_retries=0, delay=SOON, errors=rules)
-    with service.subscriber(recorder, retry=retry) as subscriber:
-        service.publish("socks")
-        wait_until(lambda: subscriber.let_go == 1, "it is discarded")
-        service.publish("shoes")
-        (failed,) = service.wait_for_failed()
-
-    assert [attempt.body for attempt in recorder.attempts] == [b"socks", b"socks", b"shoes"]
-    assert failed.body == b"shoes"
 
 
 def test_failures_in_groups_of_other_kinds_are_of_other_causes(service: Service) -> None:

@@ -173,13 +173,10 @@ url = "amqp://"
 from datetime import UTC, datetime, timedelta
 
 from redrive import (
-    DISCARD, NO_RETRY, ErrorRule, ExchangeFamily, Exponential, Linear, Publisher, RetryPolicy,
-    Subscriber
+    NO_RETRY, ErrorRule, ExchangeFamily, Exponential, Linear, Publisher, RetryPolicy, Subscriber
 )
 
 class ValidationFailed(Exception): ...
-class HTTPStatusError(Exception): ...
-class CartExpired(Exception): ...
 
 url = "amqp://"
 reminder, publisher = {"id": 121}, Publisher(url)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from redrive.errors import HandlerTimeout, chain_of
+from redrive.errors import HandlerTimeout
 from redrive.pubsub import stops
-from redrive.pubsub.handler_error import report_of
+from redrive.pubsub.handler_error import errors_in, report_of
 from redrive.pubsub.stops import Stop
 from redrive.pubsub.verdict import OutageSeen
 from redrive.pubsub.work import WorkItem
@@ -144,7 +144,7 @@ class Breaker:
 
     def _outage_of(self, error: BaseException) -> Outage | None:
         try:
-            return outage_of(chain_of(error), self._outages)
+            return outage_of(errors_in(error), self._outages)
         except BaseException:
             logger.exception("queue %s: the function of an outage failed", self._queue)
             return None

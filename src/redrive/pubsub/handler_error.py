@@ -1,17 +1,14 @@
 """Classifies exceptions that handlers raise."""
 
-import logging
 import traceback
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from redrive.errors import GiveUp, InvalidMessage, RedriveError, Retry, errors_in, text_of
+from redrive.errors import GiveUp, InvalidMessage, RedriveError, Retry, text_of
 from redrive.topology.decision import Raised
 from redrive.topology.policy import RetryPolicy, leniency_of
 from redrive.topology.rewrite import ErrorReport
-
-logger = logging.getLogger("redrive")
 
 _NEVER_RETRIED: Sequence[tuple[type[RedriveError], Literal["gave-up", "invalid-message"]]] = (
     (GiveUp, "gave-up"),
@@ -46,23 +43,30 @@ def raised(
         final = next((one for one in errors if isinstance(one, kind)), None)
         if final is not None:
             return Raised(report_of(final), give_up=reason)
-    ruled = [(policy.rule_for(one, _log_problem), one) for one in errors]
-    rule, deciding = min(ruled, key=lambda pair: leniency_of(policy, pair[0]))
+    deciding = min(errors, key=lambda one: leniency_of(policy, type(one)))
     waits = [
         wait for one in errors if isinstance(one, Retry) and (wait := one.wait(now)) is not None
     ]
     return Raised(
         report_of(deciding),
-        rule=rule,
+        kind=type(deciding),
         after=max(waits, default=None),
         outage=outage,
     )
 
 
-def _log_problem(problem: BaseException) -> None:
-    logger.error(
-        "the function `when` of an error rule failed, and it is not applied", exc_info=problem
-    )
+def errors_in(error: BaseException) -> list[BaseException]:
+    """Return the errors in a group and its nested groups, in order; for any other error, just that
+    one."""
+    apart: list[BaseException] = []
+    left = [error]
+    while left:
+        one = left.pop()
+        if isinstance(one, BaseExceptionGroup):
+            left += reversed(one.exceptions)
+        else:
+            apart.append(one)
+    return apart
 
 
 def report_of(error: BaseException) -> ErrorReport:

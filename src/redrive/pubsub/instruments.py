@@ -83,7 +83,7 @@ GIVEN_UP = Instrument(
 LET_GO = Instrument(
     "redrive.messages.let_go",
     "{message}",
-    "Messages that failed and are gone: of a broadcast queue, or discarded by a rule.",
+    "Broadcast messages that failed and were dropped.",
 )
 REDRIVEN = Instrument(
     "redrive.messages.redriven", "{message}", "Failed messages that were requeued."

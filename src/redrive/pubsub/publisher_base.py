@@ -75,33 +75,8 @@ class Destination(NamedTuple):
     levels: int = 0
 
 
-class NewMessage(NamedTuple):
-    """A message for `publish_many` that has more to it than a body, a routing key and headers.
-
-    Args:
-        body: bytes or a str, sent as they are; or anything that can be converted to JSON.
-        routing_key: at most 255 bytes.
-        headers: your own headers.
-        message_id: a UUID by default.
-        delay: how long it waits before subscribers get it.
-        deliver_at: when subscribers get it, as an aware datetime.
-        tags: tags that subscriptions can filter by, besides the routing key.
-        extras: correlation id, reply-to and other message properties.
-    """
-
-    body: object
-    routing_key: str
-    headers: Mapping[str, FieldValue] | None = None
-    message_id: str | None = None
-    delay: Duration | None = None
-    deliver_at: datetime | None = None
-    tags: Collection[str] = ()
-    extras: Extras = NO_EXTRAS
-
-
-Publishable = NewMessage | tuple[object, str] | tuple[object, str, Mapping[str, FieldValue]]
-"""A body and its routing key, optionally with headers; or a `NewMessage`, which has its own delay,
-tags and id."""
+Publishable = tuple[object, str] | tuple[object, str, Mapping[str, FieldValue]]
+"""A body and its routing key, optionally with headers."""
 
 
 class PreparedPublish(NamedTuple):
@@ -345,9 +320,8 @@ class PublisherBase(ABC):
         reported as failed.
 
         Args:
-            messages: pairs of body and routing key, triples with headers, or a `NewMessage` each,
-                with its own delay, tags and id; from a list or a generator, and for an
-                `AsyncPublisher` also from an async generator.
+            messages: pairs of body and routing key, or triples with headers; from a list or a
+                generator, and for an `AsyncPublisher` also from an async generator.
             mandatory: count messages that no queue is bound for as failed. Otherwise a warning is
                 logged, as for `publish`.
             timeout: how long the broker may confirm nothing.
@@ -358,9 +332,7 @@ class PublisherBase(ABC):
 
         Raises:
             ConfigurationError: the publisher is closed.
-            BrokerUnavailable: no broker answered at the first connection, or for the queues that a
-                delay needs.
-            PermissionDenied: the user may not declare the queues that a delay needs.
+            BrokerUnavailable: no broker answered at the first connection.
         """
 
     @abstractmethod
@@ -476,35 +448,26 @@ class PublisherBase(ABC):
         limit = self._timeout if timeout is None else seconds_of(timeout)
         return PreparedPublish(place, envelope, mandatory, limit, span)
 
-    def _outgoing(self, message: Publishable, settled: Settled) -> tuple[Outgoing, int]:
-        """Make a message of `publish_many`; return also how many levels of the ladder it needs."""
-        _check_in_time()
-        if isinstance(message, NewMessage):
-            body, routing_key, headers, message_id, delay, deliver_at, tags, extras = message
-            place = destination(self._exchanges, routing_key, delay, deliver_at)
-        elif isinstance(message, tuple | list) and len(message) in (2, 3):
-            body, routing_key, *rest = message
-            headers = rest[0] if rest else None
-            message_id, tags, extras = None, (), NO_EXTRAS
-            place = Destination(self._exchanges.main, routing_key)
-        else:
+    def _outgoing(self, message: Publishable, settled: Settled) -> Outgoing:
+        if not isinstance(message, tuple | list) or len(message) not in (2, 3):
             raise ConfigurationError(
-                f"publish_many was given {message!r:.80}",
-                "Give pairs of a body and a routing key, or a NewMessage each.",
+                f"publish_many was given {message!r:.80}", "Give pairs of a body and a routing key."
             )
+        _check_in_time()
+        body, routing_key, *rest = message
+        headers = rest[0] if rest else None
         if telemetry.active is not None:
             headers, settled = telemetry.active.watched(self._exchanges.main, headers, settled)
-        extras = self._with_correlation(extras)
-        envelope = envelope_of(body, routing_key, headers, message_id, extras, tags, self._codec)
-        outgoing = Outgoing(
-            place.exchange,
-            place.routing_key,
+        extras = self._with_correlation(NO_EXTRAS)
+        envelope = envelope_of(body, routing_key, headers, extras=extras, codec=self._codec)
+        return Outgoing(
+            self._exchanges.main,
+            routing_key,
             envelope.properties,
             envelope.body,
             envelope.message_id,
             settled,
         )
-        return outgoing, place.levels
 
     def _with_correlation(self, extras: Extras) -> Extras:
         """Return a message's properties, with the correlation id of the message being handled."""

@@ -406,8 +406,7 @@ class SubscriberBase(MiddlewareRegistry):
 
     @property
     def let_go(self) -> int:
-        """Number of messages that have failed, and were neither retried nor set aside, since the
-        subscriber was made: of a broadcast queue, or discarded by a rule of the policy."""
+        """Number of broadcast messages that have failed, since the subscriber was made."""
         return self._dropped.let_go
 
     @overload

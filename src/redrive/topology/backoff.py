@@ -16,23 +16,20 @@ _LEVEL = re.compile(r"(\d{1,9})([smhd])")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Delays:
-    """A list of delays: the n-th retry waits the n-th delay, and later ones the last delay; minus a
-    random share of up to `jitter`.
+    """A list of delays: the n-th retry waits the n-th delay, and later ones the last delay.
 
     Args:
         delays: at least one, each a timedelta, a number of seconds, or a text such as `30s`; none
             shorter than the one before it.
-        jitter: the largest share of a delay that is randomly taken off, from 0 (none) to 1.
 
     Raises:
-        ConfigurationError: a delay is not a duration above zero, the delays are not in ascending
-            order, or the jitter is out of its range.
+        ConfigurationError: a delay is not a duration above zero, or the delays are not in ascending
+            order.
     """
 
     delays: Sequence[timedelta]
-    jitter: float
 
-    def __init__(self, delays: Sequence[Duration], jitter: float = 0.0) -> None:
+    def __init__(self, delays: Sequence[Duration]) -> None:
         read = tuple(
             _delay_of(f"delay {place} of the backoff", delay)
             for place, delay in enumerate(delays, 1)
@@ -47,7 +44,6 @@ class Delays:
                     "Give them in ascending order.",
                 )
         object.__setattr__(self, "delays", read)
-        object.__setattr__(self, "jitter", _checked_jitter(jitter))
 
     @classmethod
     def levels(cls, text: str) -> "Delays":
@@ -72,9 +68,8 @@ class Delays:
         return cls(delays)
 
     def delay(self, retry: int, chance: float) -> timedelta:
-        """Return how long the n-th retry waits; `retry` counts from 1, `chance` is a random number
-        from 0 to 1."""
-        return _shortened(self.delays[min(retry, len(self.delays)) - 1], self.jitter * chance)
+        """Return how long the n-th retry waits; `retry` counts from 1."""
+        return self.delays[min(retry, len(self.delays)) - 1]
 
     def longest(self, retries: int) -> timedelta:
         """Return the longest delay of the first `retries` retries."""
@@ -114,18 +109,22 @@ class Exponential:
         set_(self, "first", _delay_of("the first delay of the backoff", first))
         set_(self, "factor", factor)
         set_(self, "cap", _delay_of("the cap of the backoff", cap))
-        set_(self, "jitter", _checked_jitter(jitter))
+        set_(self, "jitter", jitter)
         if self.cap < self.first:
             raise _cap_is_too_short(self.first, self.cap)
         if not _is_number(self.factor) or not 1 <= self.factor < float("inf"):
             raise ConfigurationError(
                 f"the factor of the backoff is {self.factor!r}", "Give a number from 1."
             )
+        if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
+            raise ConfigurationError(
+                f"the jitter of the backoff is {self.jitter!r}", "Give a share between 0 and 1."
+            )
 
     def delay(self, retry: int, chance: float) -> timedelta:
         """Return how long the n-th retry waits; `retry` counts from 1, `chance` is a random number
         from 0 to 1."""
-        return _shortened(self._capped(retry), self.jitter * chance)
+        return self._capped(retry) * (1 - self.jitter * chance)
 
     def _capped(self, retry: int) -> timedelta:
         try:
@@ -140,39 +139,31 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Linear:
-    """A linear backoff: the n-th retry waits n times as long as the first, up to `cap`, minus a
-    random share of up to `jitter`. Without jitter, a quorum queue of RabbitMQ 4.3 delays messages
-    this way itself (`retry_via="broker"`).
+    """A linear backoff: the n-th retry waits n times as long as the first, up to `cap`. A quorum
+    queue of RabbitMQ 4.3 delays messages this way itself (`retry_via="broker"`).
 
     Args:
         first: the first retry's delay: a timedelta, a number of seconds, or a text such as `30s`.
         cap: the longest delay.
-        jitter: the largest share of a delay that is randomly taken off, from 0 (none) to 1.
 
     Raises:
-        ConfigurationError: a delay is not a duration above zero, the cap is shorter than the first
-            delay, or the jitter is out of its range.
+        ConfigurationError: a delay is not a duration above zero, or the cap is shorter than the
+            first delay.
     """
 
     first: timedelta
     cap: timedelta
-    jitter: float
 
-    def __init__(
-        self, first: Duration, cap: Duration = timedelta(hours=1), jitter: float = 0.0
-    ) -> None:
+    def __init__(self, first: Duration, cap: Duration = timedelta(hours=1)) -> None:
         set_ = object.__setattr__
         set_(self, "first", _delay_of("the first delay of the backoff", first))
         set_(self, "cap", _delay_of("the cap of the backoff", cap))
-        set_(self, "jitter", _checked_jitter(jitter))
         if self.cap < self.first:
             raise _cap_is_too_short(self.first, self.cap)
 
     def delay(self, retry: int, chance: float) -> timedelta:
-        """Return how long the n-th retry waits; `retry` counts from 1, `chance` is a random number
-        from 0 to 1."""
-        whole = self.cap if retry > self.cap // self.first else self.first * retry
-        return _shortened(whole, self.jitter * chance)
+        """Return how long the n-th retry waits; `retry` counts from 1."""
+        return self.cap if retry > self.cap // self.first else self.first * retry
 
     def longest(self, retries: int) -> timedelta:
         """Return the longest delay of the first `retries` retries."""
@@ -218,15 +209,3 @@ def _cap_is_too_short(first: timedelta, cap: timedelta) -> ConfigurationError:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _shortened(delay: timedelta, share: float) -> timedelta:
-    return delay * (1 - share) if share else delay
-
-
-def _checked_jitter(jitter: float) -> float:
-    if not _is_number(jitter) or not 0 <= jitter <= 1:
-        raise ConfigurationError(
-            f"the jitter of the backoff is {jitter!r}", "Give a share between 0 and 1."
-        )
-    return jitter

@@ -311,8 +311,7 @@ def _growing(subscription: Subscription) -> str:
     if not isinstance(backoff, Linear):
         return ""
     first, cap = format_duration(backoff.first), format_duration(backoff.cap)
-    jitter = f", jitter: {backoff.jitter:g}" if backoff.jitter else ""
-    return f", backoff: {{growth: linear, first: {first}, cap: {cap}{jitter}}}"
+    return f", backoff: {{growth: linear, first: {first}, cap: {cap}}}"
 
 
 def _quoted(text: str) -> str:

@@ -15,7 +15,7 @@ from redrive.topology.headers import Delivery
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription
 from redrive.topology.parked_keys import ParkedPlace
-from redrive.topology.policy import ErrorRule, RetryPolicy, most_retries_of
+from redrive.topology.policy import RetryPolicy, most_retries_of
 from redrive.topology.rewrite import ErrorReport, MoveContext, Publish
 
 Reason = Literal[
@@ -51,7 +51,7 @@ class Raised:
     Args:
         error: what it raised.
         give_up: None if the retry budget decides; otherwise why no retry can help.
-        rule: the policy's rule for it; None for the policy's own numbers.
+        kind: the exception's class, for the policy's rules.
         after: how long the handler wants the message to wait; None leaves it to the policy.
         outage: whether the message is not to blame, because something that handlers need is down:
             `known` if that was known before this attempt failed, `likely` if this attempt found it
@@ -60,7 +60,7 @@ class Raised:
 
     error: ErrorReport
     give_up: Literal["gave-up", "invalid-message"] | None = None
-    rule: ErrorRule | None = None
+    kind: type[BaseException] | None = None
     after: timedelta | None = None
     outage: Literal["known", "likely"] | None = None
 
@@ -209,14 +209,7 @@ class MoveToFailed:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Ack the message although it failed: broadcast messages are not retried, and a rule of the
-    policy may discard others.
-
-    Args:
-        by_rule: whether a rule says so.
-    """
-
-    by_rule: bool = False
+    """Ack the message although it failed: broadcast messages are not retried."""
 
 
 Retried = RetryByReject | RetryByRepublish | RetryByLadder | RetryByBroker | RetryInPlace
@@ -349,19 +342,18 @@ def decide(
             return MoveToFailed("behind", _BEHIND, retries_made(delivery))
         case Raised() if subscription.broadcast:
             return Drop()
-        case Raised(error, give_up, rule, after, outage):
+        case Raised(error, give_up, kind, after, outage):
             if outage == "known":
                 return put_back(subscription, broker)
             retries = retries_made(delivery)
-            reason = give_up or _no_retry(delivery, policy, rule, retries, moment)
+            reason = give_up or _no_retry(delivery, policy, kind, retries, moment)
             if reason == "retries-exhausted" and outage == "likely":
                 return PutBack(to_end=True)  # an outage does not cost a message its last attempt
             if reason is not None:
-                discards = rule is not None and rule.discard
-                return Drop(by_rule=True) if discards else MoveToFailed(reason, error, retries)
-            delay = policy.delay_of(rule, retries + 1, moment.chance) if after is None else after
+                return MoveToFailed(reason, error, retries)
+            delay = policy.delay_of(kind, retries + 1, moment.chance) if after is None else after
             return _retry(
-                delivery, subscription, retries + 1, delay, policy.max_retries_of(rule), broker
+                delivery, subscription, retries + 1, delay, policy.max_retries_of(kind), broker
             )
         case _:
             assert_never(outcome)
@@ -394,12 +386,12 @@ def on_arrival(delivery: Delivery, subscription: Subscription) -> Handle | MoveT
 def _no_retry(
     delivery: Delivery,
     policy: RetryPolicy,
-    rule: ErrorRule | None,
+    kind: type[BaseException] | None,
     retries: int,
     moment: DecisionContext,
 ) -> Literal["retries-exhausted", "not-retryable", "too-old"] | None:
     """Return why a failed message is not retried; None if it is."""
-    allowed = policy.max_retries_of(rule)
+    allowed = policy.max_retries_of(kind)
     if retries >= allowed:
         return "retries-exhausted" if allowed or not policy.max_retries else "not-retryable"
     if policy.max_age is not None and _age(delivery, moment.now) > policy.max_age:
@@ -634,8 +626,6 @@ def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
     match settlement:
         case Ack():
             return "handled"
-        case Drop(by_rule=True):
-            return "gone: a rule of the retry policy discards messages that fail so"
         case Drop():
             return f"gone: {subscription.queue} is a broadcast queue, which has no retries"
         case RetryByReject(retry, delay, allowed) | RetryByRepublish(retry, delay, allowed):

@@ -27,8 +27,7 @@ class Outage:
 
     Args:
         on: the exception classes, or a function of the exception that returns whether it means an
-            outage. What an exception was raised from (`raise … from error`) and what is in a group
-            is looked at, too. Empty if only handlers say so, by raising `DependencyDown`.
+            outage. Empty if only handlers say so, by raising `DependencyDown`.
         probe: how long to wait before each try: one delay for all of them, a list of delays,
             `Exponential` or `Linear`; at most 25 minutes.
         name: what is down, for logs and metrics, and for `DependencyDown(dependency=…)`; by default

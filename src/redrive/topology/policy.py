@@ -1,13 +1,13 @@
 """How often and after how long a failing message is retried."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Self
 
 from redrive.duration_text import format_duration
-from redrive.errors import ConfigurationError, chain_of
+from redrive.errors import ConfigurationError
 from redrive.topology.backoff import NOTHING, Backoff, Delays, backoff_of
 from redrive.topology.durations import Duration, duration_of
 
@@ -39,55 +39,29 @@ class ErrorRule:
             all of its retries; 0 sets it aside at once.
         backoff: how long each retry waits: one delay for all of them, a list of delays,
             `Exponential` or `Linear`.
-        when: a function of the exception that returns whether the rule applies to it; None for all
-            exceptions of the kind. If it raises, the rule does not apply, and that is logged.
-        discard: whether a message is acked, counted and logged instead of being set aside, once it
-            has no retries left. It is gone then.
 
     Raises:
-        ConfigurationError: a number is negative or not whole, or another argument is invalid.
+        ConfigurationError: a number is negative or not whole, or the backoff is invalid.
     """
 
     max_retries: int | None
     backoff: Backoff | None
-    when: Callable[[BaseException], bool] | None
-    discard: bool
 
     def __init__(
         self,
         max_retries: int | None = None,
         backoff: Backoff | Duration | Sequence[Duration] | None = None,
-        *,
-        when: Callable[[BaseException], bool] | None = None,
-        discard: bool = False,
     ) -> None:
         if max_retries is not None:
             _check_whole("max_retries of an error rule", max_retries, 0)
-        if when is not None and not callable(when):
-            raise ConfigurationError(
-                f"when of an error rule is {when!r:.200}", "Give a function of the exception."
-            )
-        if not isinstance(discard, bool):
-            raise ConfigurationError(
-                f"discard of an error rule is {discard!r:.200}", "Give True or False."
-            )
-        set_ = object.__setattr__
-        set_(self, "max_retries", max_retries)
-        set_(self, "backoff", None if backoff is None else backoff_of(backoff))
-        set_(self, "when", when)
-        set_(self, "discard", discard)
+        object.__setattr__(self, "max_retries", max_retries)
+        object.__setattr__(self, "backoff", None if backoff is None else backoff_of(backoff))
 
 
 NO_RETRY = ErrorRule(max_retries=0)
 """Sets a message aside at its first error of this kind."""
 
-DISCARD = ErrorRule(max_retries=0, discard=True)
-"""Discards a message at its first error of this kind: it is acked, and gone."""
-
-ErrorRules = Mapping[type[BaseException], ErrorRule | Sequence[ErrorRule]]
-"""Rules by the kind of error; of several for one kind, the first that applies is used."""
-
-_NO_RULES: ErrorRules = MappingProxyType({})
+_NO_RULES: Mapping[type[BaseException], ErrorRule] = MappingProxyType({})
 _THE_USUAL = ErrorRule()
 
 
@@ -108,11 +82,9 @@ class RetryPolicy:
         backoff: delays that differ from retry to retry: a list of them, `Exponential` or `Linear`.
             Delays that neither the retry queue nor the broker itself can provide go through the
             delay ladder.
-        errors: rules for kinds of exceptions, one or a list for each; a rule for a class also
-            applies to its subclasses, and the most specific one wins. Of a list, the first that
-            applies is used. An error without a rule has that of the error that it was raised from
-            (`raise … from error`). In an exception group, the error with the fewest allowed retries
-            decides.
+        errors: rules for kinds of exceptions; a rule for a class also applies to its subclasses,
+            and the most specific one wins. In an exception group, the error with the fewest allowed
+            retries decides.
         max_age: a message published longer ago than this is not retried. A requeued message is
             judged by its retries alone.
 
@@ -124,7 +96,7 @@ class RetryPolicy:
     delay: timedelta
     max_crashes: int
     backoff: Backoff | None
-    errors: ErrorRules = field(hash=False)
+    errors: Mapping[type[BaseException], ErrorRule] = field(hash=False)
     max_age: timedelta | None
 
     def __init__(
@@ -133,7 +105,7 @@ class RetryPolicy:
         delay: Duration = timedelta(seconds=30),
         max_crashes: int = 5,
         backoff: Backoff | Duration | Sequence[Duration] | None = None,
-        errors: ErrorRules = _NO_RULES,
+        errors: Mapping[type[BaseException], ErrorRule] = _NO_RULES,
         max_age: Duration | None = None,
     ) -> None:
         waits = None if backoff is None else backoff_of(backoff)
@@ -158,13 +130,7 @@ class RetryPolicy:
         Raises:
             ConfigurationError: the delay is invalid or too long.
         """
-        rules = {
-            kind: [
-                ErrorRule(rule.max_retries, when=rule.when, discard=rule.discard)
-                for rule in _listed(rules)
-            ]
-            for kind, rules in self.errors.items()
-        }
+        rules = {kind: ErrorRule(rule.max_retries) for kind, rule in self.errors.items()}
         return RetryPolicy(
             self.max_retries, delay, self.max_crashes, errors=rules, max_age=self.max_age
         )
@@ -175,7 +141,7 @@ class RetryPolicy:
         text: str,
         *,
         max_crashes: int = 5,
-        errors: ErrorRules = _NO_RULES,
+        errors: Mapping[type[BaseException], ErrorRule] = _NO_RULES,
         max_age: Duration | None = None,
     ) -> Self:
         """Return a policy with one retry for each of RocketMQ's delay levels in a text such as `10s
@@ -194,7 +160,7 @@ class RetryPolicy:
         cls,
         *,
         max_crashes: int = 5,
-        errors: ErrorRules = _NO_RULES,
+        errors: Mapping[type[BaseException], ErrorRule] = _NO_RULES,
         max_age: Duration | None = None,
     ) -> Self:
         """Return RocketMQ's own default: sixteen retries, from ten seconds to two hours.
@@ -204,36 +170,14 @@ class RetryPolicy:
         """
         return cls.levels(ROCKETMQ_LEVELS, max_crashes=max_crashes, errors=errors, max_age=max_age)
 
-    def rule_for(
-        self,
-        error: BaseException,
-        on_problem: Callable[[BaseException], object] = lambda _: None,
-    ) -> ErrorRule:
-        """Return the rule that applies to an error: its own, or that of an error that it was raised
-        from; a rule that sets nothing if there is none. A function `when` that raises is not
-        applied; `on_problem` gets what it raised."""
-        if self.errors:
-            for one in chain_of(error):
-                for kind in type(one).__mro__:
-                    for rule in _listed(self.errors.get(kind, ())):
-                        try:
-                            if rule.when is None or rule.when(one):
-                                return rule
-                        except BaseException as problem:  # noqa: BLE001 - SystemExit, too: it says nothing
-                            on_problem(problem)
-        return _THE_USUAL
-
-    def max_retries_of(self, error: type[BaseException] | ErrorRule | None) -> int:
-        """Return how many retries a message is allowed that fails with this kind of error, or with
-        an error that has this rule."""
+    def max_retries_of(self, error: type[BaseException] | None) -> int:
+        """Return how many retries a message that fails with this error is allowed."""
         rule = self._rule_of(error).max_retries
         return self.max_retries if rule is None else rule
 
-    def delay_of(
-        self, error: type[BaseException] | ErrorRule | None, retry: int, chance: float
-    ) -> timedelta:
-        """Return how long the n-th retry of such a message waits; `retry` counts from 1, `chance`
-        is a random number from 0 to 1."""
+    def delay_of(self, error: type[BaseException] | None, retry: int, chance: float) -> timedelta:
+        """Return how long the n-th retry of a message that fails with this error waits; `retry`
+        counts from 1, `chance` is a random number from 0 to 1."""
         backoff = self._rule_of(error).backoff or self.backoff
         return self.delay if backoff is None else backoff.delay(retry, chance)
 
@@ -277,7 +221,7 @@ class RetryPolicy:
         if self.backoff is not None:
             parts.append(f"backoff={self.backoff!r}")
         if self.errors:
-            rules = ", ".join(f"{kind.__name__}: {rules!r}" for kind, rules in self.errors.items())
+            rules = ", ".join(f"{kind.__name__}: {rule!r}" for kind, rule in self.errors.items())
             parts.append(f"errors={{{rules}}}")
         if self.max_age is not None:
             parts.append(f"max_age={format_duration(self.max_age)!r}")
@@ -290,40 +234,29 @@ class RetryPolicy:
         own = [] if self.backoff is None else [(self.backoff, most_retries_of(self))]
         return own + [
             (rule.backoff, self.max_retries if rule.max_retries is None else rule.max_retries)
-            for rule in self._rules
+            for rule in self.errors.values()
             if rule.backoff is not None
         ]
 
-    @property
-    def _rules(self) -> Iterator[ErrorRule]:
-        for rules in self.errors.values():
-            yield from _listed(rules)
-
-    def _rule_of(self, error: type[BaseException] | ErrorRule | None) -> ErrorRule:
-        if isinstance(error, ErrorRule):
-            return error
+    def _rule_of(self, error: type[BaseException] | None) -> ErrorRule:
         if error is None or not self.errors:
             return _THE_USUAL
-        rules = (
-            rule
-            for kind in error.__mro__
-            for rule in _listed(self.errors.get(kind, ()))
-            if rule.when is None
+        return next(
+            (self.errors[kind] for kind in error.__mro__ if kind in self.errors), _THE_USUAL
         )
-        return next(rules, _THE_USUAL)
 
 
 def most_retries_of(policy: RetryPolicy) -> int:
     """Return the largest number of retries that any error is allowed."""
     if not policy.errors:
         return policy.max_retries
-    return max(policy.max_retries, *(rule.max_retries or 0 for rule in policy._rules))
+    return max(policy.max_retries, *(rule.max_retries or 0 for rule in policy.errors.values()))
 
 
-def leniency_of(policy: RetryPolicy, rule: ErrorRule) -> tuple[int, bool]:
-    """Return a key that sorts the rule of the error that decides for a group first: the fewest
-    retries, then a rule of its own."""
-    return policy.max_retries_of(rule), rule is _THE_USUAL
+def leniency_of(policy: RetryPolicy, error: type[BaseException]) -> tuple[int, bool]:
+    """Return a key that sorts the error that decides for a group first: the fewest retries, then a
+    rule of its own."""
+    return policy.max_retries_of(error), policy._rule_of(error) is _THE_USUAL
 
 
 def longest_wait_of(policy: RetryPolicy) -> timedelta:
@@ -352,17 +285,15 @@ def _checked_delay(delay: timedelta) -> timedelta:
     return delay
 
 
-def _listed(rules: ErrorRule | Sequence[ErrorRule]) -> Sequence[ErrorRule]:
-    return (rules,) if isinstance(rules, ErrorRule) else rules
-
-
-def _checked_rules(rules: ErrorRules) -> ErrorRules:
+def _checked_rules(
+    rules: Mapping[type[BaseException], ErrorRule],
+) -> Mapping[type[BaseException], ErrorRule]:
     if not isinstance(rules, Mapping):
         raise ConfigurationError(
             f"errors is {rules!r}",
             "Give a dict of exception classes and their ErrorRule, or NO_RETRY.",
         )
-    for kind in rules:
+    for kind, rule in rules.items():
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise ConfigurationError(
                 f"errors has a rule for {kind!r}, which is not an exception class",
@@ -374,30 +305,8 @@ def _checked_rules(rules: ErrorRules) -> ErrorRules:
                 "split into their exceptions",
                 "Give rules for the exceptions in it.",
             )
-    return MappingProxyType({kind: _checked_for(kind, own) for kind, own in rules.items()})
-
-
-def _checked_for(
-    kind: type[BaseException], rules: ErrorRule | Sequence[ErrorRule]
-) -> ErrorRule | tuple[ErrorRule, ...]:
-    """Return the rules for one kind of error, and check that each of them can apply."""
-    if isinstance(rules, ErrorRule):
-        return rules
-    if not isinstance(rules, list | tuple) or not rules:
-        raise ConfigurationError(
-            f"the rule for {kind.__name__} is {rules!r:.200}",
-            "Give an ErrorRule, NO_RETRY, DISCARD, or a list of them.",
-        )
-    for place, rule in enumerate(rules, 1):
         if not isinstance(rule, ErrorRule):
             raise ConfigurationError(
-                f"rule {place} for {kind.__name__} is {rule!r:.200}",
-                "Give an ErrorRule, NO_RETRY or DISCARD.",
+                f"the rule for {kind.__name__} is {rule!r}", "Give an ErrorRule, or NO_RETRY."
             )
-        if rule.when is None and place < len(rules):
-            raise ConfigurationError(
-                f"rule {place} for {kind.__name__} applies to all of them, so that those behind it "
-                "never do",
-                "Give it when=…, or put it last.",
-            )
-    return rules[0] if len(rules) == 1 else tuple(rules)
+    return MappingProxyType(dict(rules))

@@ -9,7 +9,7 @@ from redrive.errors import ConfigurationError
 from redrive.topology.backoff import Exponential, Linear
 from redrive.topology.durations import Duration
 from redrive.topology.model import Subscription
-from redrive.topology.policy import DISCARD, NO_RETRY, ErrorRule, RetryPolicy
+from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
 
 
 def test_a_message_is_tried_again_three_times_after_30_seconds_by_default() -> None:
@@ -155,98 +155,3 @@ def test_what_a_policy_has_besides_is_in_its_repr() -> None:
     policy = RetryPolicy(max_crashes=2, errors={KeyError: NO_RETRY}, max_age="1h")
     assert "max_crashes=2, errors={KeyError: ErrorRule(" in repr(policy)
     assert "backoff=Linear(" in repr(RetryPolicy(backoff=Linear("1s")))
-
-
-# --- which rule applies ---------------------------------------------------------------------------
-
-
-class Refused(OSError):
-    """More specific than its base."""
-
-
-def is_not_there(error: BaseException) -> bool:
-    return "404" in str(error)
-
-
-def fails(error: BaseException) -> bool:
-    raise SystemExit(f"can't say of {error}")
-
-
-MISSING, SLOW = ErrorRule(max_retries=1, when=is_not_there), ErrorRule(max_retries=2)
-RULES = RetryPolicy(errors={OSError: [MISSING, SLOW], ValueError: [ErrorRule(when=is_not_there)]})
-
-
-def raised_from(error: BaseException, *causes: BaseException) -> BaseException:
-    one = error
-    for cause in causes:
-        one.__cause__ = cause
-        one = cause
-    return error
-
-
-@pytest.mark.parametrize(
-    ("error", "max_retries"),
-    [
-        (OSError("404"), 1),
-        (OSError("503"), 2),
-        (Refused("404"), 1),
-        (ValueError("503"), 3),
-        (KeyError("404"), 3),
-        (raised_from(KeyError(), OSError("404")), 1),
-        (raised_from(KeyError(), ValueError("503"), OSError("503")), 2),
-        (raised_from(KeyError(), ExceptionGroup("", [KeyError(), OSError("404")])), 1),
-        (raised_from(OSError("503"), OSError("404")), 2),
-    ],
-    ids=repr,
-)
-def test_the_first_rule_that_applies_is_used_of_the_error_or_of_what_it_was_raised_from(
-    error: BaseException, max_retries: int
-) -> None:
-    assert RULES.max_retries_of(RULES.rule_for(error)) == max_retries
-
-
-def test_an_error_that_it_was_raised_while_another_was_handled_has_no_part_in_it() -> None:
-    error = KeyError()
-    error.__context__ = OSError("404")
-    assert RULES.rule_for(error) == ErrorRule()
-
-
-def test_errors_that_were_raised_from_each_other_come_to_an_end() -> None:
-    one, other = KeyError(), KeyError()
-    one.__cause__, other.__cause__ = other, one
-    assert RULES.rule_for(one) == ErrorRule()
-
-
-def test_a_rule_whose_function_fails_is_not_applied_and_that_is_told() -> None:
-    policy = RetryPolicy(errors={OSError: [ErrorRule(when=fails), SLOW]})
-    problems: list[str] = []
-    assert policy.rule_for(OSError("503"), lambda problem: problems.append(str(problem))) is SLOW
-    assert problems == ["can't say of 503"]
-
-
-@pytest.mark.parametrize(
-    ("rules", "problem"),
-    [
-        ([SLOW, MISSING], "rule 1 for OSError applies to all of them"),
-        ([], r"the rule for OSError is \[\]"),
-        ([MISSING, 3], "rule 2 for OSError is 3"),
-        ("DISCARD", "the rule for OSError is 'DISCARD'"),
-    ],
-)
-def test_rules_of_which_one_never_applies_or_is_none_are_refused(
-    rules: object, problem: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=problem):
-        RetryPolicy(errors={OSError: rules})  # type: ignore[dict-item]
-
-
-@pytest.mark.parametrize("arguments", [{"when": "404"}, {"discard": "yes"}], ids=repr)
-def test_an_argument_of_a_rule_that_is_none_is_refused(arguments: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError, match="of an error rule is"):
-        ErrorRule(**arguments)  # type: ignore[arg-type]
-
-
-def test_with_another_delay_rules_keep_everything_but_theirs() -> None:
-    policy = RetryPolicy(errors={OSError: [MISSING, ErrorRule(2, "5m")], KeyError: DISCARD})
-    rules = policy.with_delay(1).errors
-    assert rules == {OSError: (MISSING, SLOW), KeyError: DISCARD}

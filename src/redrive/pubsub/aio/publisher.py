@@ -138,13 +138,9 @@ class AsyncPublisher(PublisherBase):
                 report.failed.append(FailedPublish(None, position, given_up))
                 return
             try:
-                outgoing, levels = self._outgoing(message, many.settle)
+                batch.append((position, self._outgoing(message, many.settle)))
             except ConfigurationError as error:
                 report.failed.append(FailedPublish(None, position, error))
-                return
-            if self._lacks_ladder(levels):
-                await self._declare_ladder(levels)
-            batch.append((position, outgoing))
             if len(batch) >= batch_size:
                 sending, batch = batch, []
                 given_up = await self._send_batch(session, many, sending, 2 * self._window, limit)
@@ -166,8 +162,6 @@ class AsyncPublisher(PublisherBase):
             raise
         if given_up is None:
             await self._send_batch(session, many, batch, 1, limit)
-        if report.failed:
-            self._levels = 0  # whatever happened, a delay's queues may be gone
         report.failed.sort(key=lambda failed: failed.position)
         self._unroutable += report.unroutable + sum(
             isinstance(failed.error, Unroutable) for failed in report.failed

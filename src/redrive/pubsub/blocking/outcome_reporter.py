@@ -143,10 +143,8 @@ def _outcomes_of(delivery: Delivery, settlement: Settlement) -> tuple[str, ...]:
     """Return the fields of `Outcomes` that a settled message counts for; none if it failed before
     and is only retried again."""
     match settlement:
-        case PutBack():
+        case Drop() | PutBack():
             return ()
-        case Drop():
-            return ("failed",)
         case Ack():
             return ("handled", "handled_after_retry") if retries_made(delivery) else ("handled",)
         case MoveToFailed(_, _, retries):

@@ -107,13 +107,9 @@ class Publisher(PublisherBase):
                     report.failed.append(FailedPublish(None, position, given_up))
                     continue
                 try:
-                    outgoing, levels = self._outgoing(message, many.settle)
+                    batch.append((position, self._outgoing(message, many.settle)))
                 except ConfigurationError as error:
                     report.failed.append(FailedPublish(None, position, error))
-                    continue
-                if self._lacks_ladder(levels):
-                    self._declare_ladder(levels)
-                batch.append((position, outgoing))
                 if len(batch) >= BATCH:
                     given_up = self._send_batch(session, many, batch, 2 * self._window, limit)
                     batch = []
@@ -121,8 +117,6 @@ class Publisher(PublisherBase):
             # Also if the iterable raised: messages already taken from it are sent.
             if given_up is None:
                 self._send_batch(session, many, batch, 1, limit)
-        if report.failed:
-            self._levels = 0  # whatever happened, a delay's queues may be gone
         report.failed.sort(key=lambda failed: failed.position)
         self._count_unroutable(
             report.unroutable
