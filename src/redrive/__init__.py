@@ -69,9 +69,10 @@ if TYPE_CHECKING:
     from redrive.topology.durations import Duration
     from redrive.topology.names import ExchangeFamily
     from redrive.topology.outage import Outage
-    from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
+    from redrive.topology.policy import DISCARD, NO_RETRY, ErrorRule, RetryPolicy
 
 __all__ = [
+    "DISCARD",
     "NO_RETRY",
     "App",
     "AsyncApp",
@@ -225,6 +226,7 @@ _MODULES = {
     "redrive.topology.outage": ("Outage",),
     "redrive.topology.policy": (
         "ErrorRule",
+        "DISCARD",
         "NO_RETRY",
         "RetryPolicy",
     ),

@@ -109,6 +109,9 @@ class Subscribes(Protocol):
     def let_go(self) -> int: ...
 
     @property
+    def discarded(self) -> int: ...
+
+    @property
     def paused(self) -> Control | None: ...
 
     @property
@@ -385,6 +388,10 @@ class _Subscribes:
     @property
     def let_go(self) -> int:
         return self._subscriber.let_go
+
+    @property
+    def discarded(self) -> int:
+        return self._subscriber.discarded
 
     @property
     def hung(self) -> int:

@@ -203,7 +203,7 @@ def _tell_of_others(
     if not others:
         return
     if under_a_table:
-        printer.say("\nDead-letter queues that redrive did not make:", "bold")
+        printer.say("\nOther queues with failed messages:", "bold")
     dead_letter_output.print_table(printer, dead_letter_output.fullest_first(others))
 
 

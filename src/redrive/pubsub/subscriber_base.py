@@ -357,6 +357,11 @@ class SubscriberBase(MiddlewareRegistry):
         """Number of broadcast messages that have failed, since the subscriber was made."""
         return self._dropped.let_go
 
+    @property
+    def discarded(self) -> int:
+        """Number of messages that error rules have discarded, since the subscriber was made."""
+        return self._dropped.discarded
+
     @overload
     def handler(self: BlockingShell, function: _PlainHandler, /) -> _PlainHandler: ...
 

@@ -189,6 +189,7 @@ Duration = Annotated[
 RetryDelay = Annotated[Duration, AfterValidator(_as_ours(lambda delay: RetryPolicy(delay=delay)))]
 Pattern = Annotated[str, AfterValidator(_as_ours(names.check_routing_key))]
 Tags = Annotated[str, AfterValidator(_as_ours(TagFilter))]
+FailedKind = Annotated[str, AfterValidator(_as_ours(names.check_failed_kind))]
 QueueName = Annotated[str, AfterValidator(_as_ours(names.check_queue_name))]
 
 
@@ -349,6 +350,12 @@ class SubscriptionSpec(SubscriptionDefaults):
         description="What an ordered queue does with later messages of a key once one of them is "
         "set aside: continue, or park them behind it.",
     )
+    failed_queues: tuple[FailedKind, ...] = Field(
+        default=(),
+        strict=False,
+        description="Further failed queues, for kinds of errors that workers have rules for: "
+        "`invalid` is QUEUE@failed.invalid.",
+    )
     tags: Tags | None = Field(
         default=None, description="The tags it wants: vip || eu. If omitted, all messages."
     )
@@ -431,6 +438,7 @@ def _subscription(
         max_failed=chosen["max_failed"],
         delay_by=chosen["delay_by"],
         when_given_up=spec.when_given_up,
+        failed_queues=spec.failed_queues,
     )
 
 

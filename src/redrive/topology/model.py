@@ -160,6 +160,8 @@ class Subscription:
             use.
         when_given_up: what happens to the later messages of a key of an ordered queue once one of
             them is set aside: `continue` handles them, `park` sets them aside behind it.
+        failed_queues: further failed queues, by the kinds of errors that they are for, besides
+            those that error rules of the retry policy name.
 
     Raises:
         ConfigurationError: a name, a pattern or a choice is invalid.
@@ -177,6 +179,7 @@ class Subscription:
     max_failed: int | None = None
     delay_by: DelayBy = "argument"
     when_given_up: WhenGivenUp = "continue"
+    failed_queues: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         names.check_queue_name(self.queue)
@@ -226,6 +229,16 @@ class Subscription:
             )
         if self.max_failed is not None:
             self._check_max_failed(self.max_failed)
+        kinds = (*self.failed_queues, *self.retry.failed_queues)
+        object.__setattr__(self, "failed_queues", tuple(dict.fromkeys(kinds)))
+        for queue in self.own_failed_queues:
+            names.check_length("the queue name", queue)
+        if self.parks and self.failed_queues:
+            raise ConfigurationError(
+                f"queue {self.queue!r} has when_given_up='park' and the failed queue "
+                f"{self.failed_queues[0]!r}, and messages of a key are parked together",
+                "Leave failed_queue out of the error rules.",
+            )
         if self.parks and not self.ordered:
             raise ConfigurationError(
                 f"queue {self.queue!r} has when_given_up='park', but is not ordered",
@@ -315,6 +328,11 @@ class Subscription:
     def failed_queue(self) -> str:
         """The queue that keeps given-up messages."""
         return names.failed_queue(self.queue)
+
+    @property
+    def own_failed_queues(self) -> tuple[str, ...]:
+        """The names of the failed queues for kinds of errors."""
+        return tuple(names.failed_queue(self.queue, kind) for kind in self.failed_queues)
 
     @property
     def parks(self) -> bool:
@@ -428,11 +446,11 @@ class Subscription:
             queues=(
                 self._main_queue(),
                 self._retry_queue(),
-                failed_queue_of(self.queue, self.queue_type, self.max_failed),
+                *self._failed_queues(),
                 *((Queue(names.parked_stream(self.queue), _LOG),) if self.parks else ()),
             ),
             bindings=(
-                Binding(family.failed, self.failed_queue, self.queue),
+                *self._setting_aside(),
                 Binding(family.retry, self.retry_queue, self.queue),
                 *self._own_delayed_retries(),
                 *self._subscribing(),
@@ -446,16 +464,25 @@ class Subscription:
             exchanges=(Exchange(family.main), Exchange(family.failed), deliver_exchange(family)),
             queues=(
                 self._queue_that_holds_back(),
-                failed_queue_of(self.queue, self.queue_type, self.max_failed),
+                *self._failed_queues(),
             ),
             bindings=(
-                Binding(family.failed, self.failed_queue, self.queue),
+                *self._setting_aside(),
                 *self._own_delayed_retries(),
                 *self._subscribing(),
                 Binding(family.main, self.queue, self.queue),
             ),
             delay_policies=self._delay_policies(),
         )
+
+    def _failed_queues(self) -> Iterator[Queue]:
+        for kind in ("", *self.failed_queues):
+            yield failed_queue_of(self.queue, self.queue_type, self.max_failed, kind)
+
+    def _setting_aside(self) -> Iterator[Binding]:
+        yield Binding(self.exchanges.failed, self.failed_queue, self.queue)
+        for name in self.own_failed_queues:
+            yield Binding(self.exchanges.failed, name, name)
 
     def _delay_policies(self) -> tuple[DelayPolicy, ...]:
         if self.delay_by == "argument":
@@ -574,12 +601,14 @@ def unrouted_goes_to(exchanges: ExchangeFamily) -> Mapping[str, Argument]:
     return MappingProxyType({"alternate-exchange": exchanges.unrouted})
 
 
-def failed_queue_of(queue: str, queue_type: QueueType, max_failed: int | None = None) -> Queue:
-    """Return the failed queue of the main queue `queue`, which accepts at most `max_failed`
-    messages."""
+def failed_queue_of(
+    queue: str, queue_type: QueueType, max_failed: int | None = None, kind: str = ""
+) -> Queue:
+    """Return the failed queue of the main queue `queue`, or its one for a kind of error, which
+    accepts at most `max_failed` messages."""
     arguments: dict[str, Argument] = {"x-queue-type": queue_type}
     if queue_type == "quorum":
         arguments["x-delivery-limit"] = DELIVERY_LIMIT
     if max_failed is not None:
         arguments |= {"x-max-length": max_failed, "x-overflow": "reject-publish"}
-    return Queue(names.failed_queue(queue), MappingProxyType(arguments))
+    return Queue(names.failed_queue(queue, kind), MappingProxyType(arguments))

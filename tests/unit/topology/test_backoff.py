@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from redrive.errors import ConfigurationError
 from redrive.topology.backoff import Delays, Exponential, Linear, backoff_of
 from redrive.topology.model import Subscription
-from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy, most_retries_of
+from redrive.topology.policy import (
+    NO_RETRY,
+    THE_USUAL,
+    ErrorRule,
+    RetryPolicy,
+    most_retries_of,
+)
 
 SECOND = timedelta(seconds=1)
 
@@ -15,7 +21,12 @@ SECOND = timedelta(seconds=1)
 def waits(
     policy: RetryPolicy, count: int, error: type[BaseException] | None = None, chance: float = 0.0
 ) -> list[float]:
-    return [policy.delay_of(error, retry, chance).total_seconds() for retry in range(1, count + 1)]
+    rule = rule_of(policy, error)
+    return [policy.delay_of(rule, retry, chance).total_seconds() for retry in range(1, count + 1)]
+
+
+def rule_of(policy: RetryPolicy, error: type[BaseException] | None) -> ErrorRule:
+    return THE_USUAL if error is None else next(policy.rules_for(error), THE_USUAL)
 
 
 def test_a_policy_without_a_backoff_waits_the_same_each_time() -> None:
@@ -146,7 +157,8 @@ def test_the_most_specific_rule_counts_for_an_error(
     error: type[BaseException] | None, max_retries: int, delay: float
 ) -> None:
     policy = RetryPolicy(errors=RULES)
-    assert (policy.max_retries_of(error), waits(policy, 1, error)) == (max_retries, [delay])
+    retries = policy.max_retries_of(rule_of(policy, error))
+    assert (retries, waits(policy, 1, error)) == (max_retries, [delay])
 
 
 def test_the_most_retries_are_those_of_the_most_patient_rule() -> None:

@@ -277,6 +277,7 @@ def test_the_schema_has_every_key_with_a_description_and_forbids_others() -> Non
     assert set(subscription["properties"]) == {
         "delay_by",
         "exchange",
+        "failed_queues",
         "max_failed",
         "ordered",
         "queue_type",
