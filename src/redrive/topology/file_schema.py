@@ -244,12 +244,12 @@ class BackoffSpec(_Spec):
     def built(self) -> Backoff:
         """Return the backoff."""
         if self.growth == "linear":
-            if self.model_fields_set & {"factor", "jitter"}:
+            if "factor" in self.model_fields_set:
                 raise ConfigurationError(
-                    "the backoff grows linearly and has a factor or jitter",
-                    "Leave them out: the n-th retry waits n times as long as the first.",
+                    "the backoff grows linearly and has a factor",
+                    "Leave it out: the n-th retry waits n times as long as the first.",
                 )
-            return Linear(self.first, self.cap)
+            return Linear(self.first, self.cap, self.jitter)
         return Exponential(self.first, self.factor, self.cap, self.jitter)
 
 

@@ -349,7 +349,7 @@ class Subscription:
         """The delay after the first failure and the longest delay, if the broker holds messages
         back: each failure adds the first delay, up to the longest."""
         backoff = self.retry.backoff
-        if isinstance(backoff, Linear):
+        if isinstance(backoff, Linear) and not backoff.jitter:
             return backoff.first, backoff.cap
         return self.retry.delay, self.retry.delay
 
@@ -357,7 +357,7 @@ class Subscription:
     def longest_on_the_ladder(self) -> timedelta:
         """The policy's longest delay that needs the delay ladder; zero if none does."""
         backoff = self.retry.backoff
-        if self.retry_via == "broker" and isinstance(backoff, Linear):
+        if self.retry_via == "broker" and isinstance(backoff, Linear) and not backoff.jitter:
             return longest_wait_but(self.retry, backoff)
         return longest_wait_but(self.retry, Delays((self.retry.delay,)))
 

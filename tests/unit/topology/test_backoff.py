@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
-from redrive.topology.backoff import Delays, Exponential, Linear, backoff_of
+from redrive.topology.backoff import Backoff, Delays, Exponential, Linear, backoff_of
 from redrive.topology.model import Subscription
 from redrive.topology.policy import (
     NO_RETRY,
@@ -221,3 +222,34 @@ def test_a_linear_backoff_waits_n_times_as_long_up_to_its_cap() -> None:
 def test_a_linear_backoff_whose_cap_is_shorter_than_its_first_delay_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="is shorter than its first delay"):
         Linear(2 * SECOND, SECOND)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda jitter: Delays("10s", jitter),
+        lambda jitter: Delays(["1s", "10s"], jitter),
+        lambda jitter: Linear("5s", "10s", jitter),
+        lambda jitter: Exponential("5s", 2, "10s", jitter),
+    ],
+)
+def test_each_backoff_takes_a_random_share_off(made: Callable[[float], Backoff]) -> None:
+    policy = RetryPolicy(2, backoff=made(0.5))
+    assert waits(policy, 2, chance=0.0)[1] == 10
+    assert waits(policy, 2, chance=1.0)[1] == 5
+    assert policy.span[0] * 2 == policy.span[1]
+    assert made(0.5).longest(2) == 10 * SECOND
+    with pytest.raises(ConfigurationError, match="jitter"):
+        made(1.5)
+
+
+def test_jitter_of_a_linear_backoff_takes_the_delay_ladder_where_the_broker_holds_back() -> None:
+    plain, jittered = (
+        Subscription(
+            "q", retry=RetryPolicy(3, backoff=Linear("1s", "3s", jitter)), retry_via="broker"
+        )
+        for jitter in (0.0, 0.1)
+    )
+    assert plain.longest_on_the_ladder == timedelta(0)
+    assert jittered.longest_on_the_ladder == 3 * SECOND
+    assert jittered.held_back_for == (30 * SECOND, 30 * SECOND)
