@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from redrive.pubsub.decoders import decode_msgpack, decode_protobuf
     from redrive.pubsub.envelope import Extras
     from redrive.pubsub.message import Message
+    from redrive.pubsub.publisher_base import BulkMessage
     from redrive.pubsub.reports import (
         DiscardReport,
         FailedPublish,
@@ -84,6 +85,7 @@ __all__ = [
     "Attempt",
     "Backoff",
     "BrokerUnavailable",
+    "BulkMessage",
     "Cause",
     "ConfigurationError",
     "Delays",
@@ -201,6 +203,7 @@ _MODULES = {
         "decode_protobuf",
     ),
     "redrive.pubsub.envelope": ("Extras",),
+    "redrive.pubsub.publisher_base": ("BulkMessage",),
     "redrive.pubsub.message": ("Message",),
     "redrive.pubsub.reports": (
         "DiscardReport",

@@ -33,11 +33,10 @@ class Delays:
     jitter: float
 
     def __init__(self, delays: Duration | Sequence[Duration], jitter: float = 0.0) -> None:
-        if not isinstance(delays, list | tuple):
-            delays = (delays,)  # type: ignore[assignment] - text is a duration, not a sequence
+        given = (delays,) if isinstance(delays, timedelta | float | int | str) else delays
         read = tuple(
             _delay_of(f"delay {place} of the backoff", delay)
-            for place, delay in enumerate(delays, 1)
+            for place, delay in enumerate(given, 1)
         )
         if not read:
             raise ConfigurationError("the backoff is an empty list", "Give at least one.")

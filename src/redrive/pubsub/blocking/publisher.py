@@ -6,7 +6,13 @@ from datetime import datetime
 from typing import Self
 
 from redrive.amqp.field_table import FieldValue
-from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
+from redrive.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    HandlerTimeout,
+    RedriveError,
+    Unroutable,
+)
 from redrive.pubsub.blocking.connection import Connector, publishing_connection
 from redrive.pubsub.blocking.declarer import declare_ladder
 from redrive.pubsub.blocking.publisher_session import Session
@@ -15,6 +21,7 @@ from redrive.pubsub.envelope import NO_EXTRAS, Extras
 from redrive.pubsub.in_flight import BulkTicket, ThreadInFlight
 from redrive.pubsub.publisher_base import (
     BATCH,
+    BulkMessage,
     PreparedPublish,
     Publishable,
     PublisherBase,
@@ -124,7 +131,8 @@ class Publisher(PublisherBase):
         reported as failed.
 
         Args:
-            messages: pairs of body and routing key, or triples with headers.
+            messages: pairs of body and routing key, triples with headers, or `BulkMessage`s, each
+                with its own delay, tags, id and properties.
             mandatory: count messages that no queue is bound for as failed. Otherwise a warning is
                 logged, as for `publish`.
             timeout: how long the broker may confirm nothing.
@@ -142,6 +150,7 @@ class Publisher(PublisherBase):
         report = PublishReport()
         many = BulkTicket(report, mandatory, ThreadInFlight())
         given_up: RedriveError | None = None
+        no_ladder: RedriveError | None = None
         batch: list[tuple[int, Outgoing]] = []
         try:
             for position, message in enumerate(messages):
@@ -149,8 +158,18 @@ class Publisher(PublisherBase):
                     report.failed.append(FailedPublish(None, position, given_up))
                     continue
                 try:
-                    batch.append((position, self._outgoing(message, many.settle)))
-                except ConfigurationError as error:
+                    if isinstance(message, BulkMessage):
+                        outgoing, levels = self._bulk(message, many.settle)
+                        if levels > self._levels and self._declare:
+                            no_ladder = no_ladder or self._lacks_ladder(levels)
+                            if no_ladder is not None:
+                                raise no_ladder
+                    else:
+                        outgoing = self._outgoing(message, many.settle)
+                    batch.append((position, outgoing))
+                except HandlerTimeout:
+                    raise
+                except RedriveError as error:
                     report.failed.append(FailedPublish(None, position, error))
                 if len(batch) >= BATCH:
                     given_up = self._send_batch(session, many, batch, 2 * self._window, limit)
@@ -160,6 +179,8 @@ class Publisher(PublisherBase):
             if given_up is None:
                 self._send_batch(session, many, batch, 1, limit)
         report.failed.sort(key=lambda failed: failed.position)
+        if report.failed or report.unroutable:
+            self._levels = 0  # as in publish
         self._count_unroutable(
             report.unroutable
             + sum(isinstance(failed.error, Unroutable) for failed in report.failed)
@@ -224,6 +245,14 @@ class Publisher(PublisherBase):
             if levels > self._levels:
                 declare_ladder(self._connector, self._exchanges, levels)
                 self._levels = levels
+
+    def _lacks_ladder(self, levels: int) -> RedriveError | None:
+        """Declare what a delay needs; return the error if that is impossible."""
+        try:
+            self._declare_ladder(levels)
+        except RedriveError as error:
+            return error
+        return None
 
     def _count_unroutable(self, count: int) -> None:
         with self._starting:
