@@ -47,6 +47,7 @@ from redrive.topology.model import (
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.tags import TagFilter
+from redrive.topology.text_filter import TextFilter
 
 
 def clashes(subscriptions: Sequence[Subscription]) -> Iterator[tuple[Subscription, str]]:
@@ -190,6 +191,7 @@ RetryDelay = Annotated[Duration, AfterValidator(_as_ours(lambda delay: RetryPoli
 Pattern = Annotated[str, AfterValidator(_as_ours(names.check_routing_key))]
 Tags = Annotated[str, AfterValidator(_as_ours(TagFilter))]
 FailedKind = Annotated[str, AfterValidator(_as_ours(names.check_failed_kind))]
+Where = Annotated[str, AfterValidator(_as_ours(TextFilter))]
 QueueName = Annotated[str, AfterValidator(_as_ours(names.check_queue_name))]
 
 
@@ -359,6 +361,11 @@ class SubscriptionSpec(SubscriptionDefaults):
     tags: Tags | None = Field(
         default=None, description="The tags it wants: vip || eu. If omitted, all messages."
     )
+    where: Where | None = Field(
+        default=None,
+        description="The filter that messages must match: headers.country = 'DE'. If omitted, all "
+        "messages.",
+    )
     routing_keys: tuple[Pattern, ...] = Field(
         default=(), strict=False, description="Binding patterns: user.*, order.#."
     )
@@ -439,6 +446,7 @@ def _subscription(
         delay_by=chosen["delay_by"],
         when_given_up=spec.when_given_up,
         failed_queues=spec.failed_queues,
+        where=TextFilter(spec.where) if spec.where is not None else None,
     )
 
 

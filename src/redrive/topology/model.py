@@ -4,8 +4,9 @@ A `Topology` is one value that can be declared, printed and compared; one small 
 applies it.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from redrive.topology.delay_policy import DelayPolicy
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import MAX_TTL_MS, RetryPolicy, longest_wait_but, longest_wait_of
 from redrive.topology.tags import TagFilter
+from redrive.topology.text_filter import TextFilter
 
 QueueType = Literal["quorum", "classic"]
 RetryVia = Literal["dead-letter", "republish", "broker"]
@@ -160,6 +162,8 @@ class Subscription:
             use.
         when_given_up: what happens to the later messages of a key of an ordered queue once one of
             them is set aside: `continue` handles them, `park` sets them aside behind it.
+        where: the filter that messages must match, besides the routing keys and the tags; None for
+            any. The broker selects by what it can, and the subscriber by all of it.
         failed_queues: further failed queues, by the kinds of errors that they are for, besides
             those that error rules of the retry policy name.
 
@@ -180,6 +184,7 @@ class Subscription:
     delay_by: DelayBy = "argument"
     when_given_up: WhenGivenUp = "continue"
     failed_queues: Sequence[str] = ()
+    where: TextFilter | None = None
 
     def __post_init__(self) -> None:
         names.check_queue_name(self.queue)
@@ -220,7 +225,7 @@ class Subscription:
                 "a policy sets the delay only of messages that the broker itself holds back",
                 "Leave delay_by out, or use retry_via='broker'.",
             )
-        if self.tags is not None:
+        if self._terms:
             names.check_name("exchange", self.filter_exchange, MAX_SHORT_STRING)
         if self.broadcast and self.retry != RetryPolicy():
             raise ConfigurationError(
@@ -368,8 +373,35 @@ class Subscription:
 
     @property
     def filter_exchange(self) -> str:
-        """The exchange that passes only messages with the wanted tags; empty without tags."""
-        return names.tags_filter(self.queue, self.tags.fingerprint) if self.tags is not None else ""
+        """The exchange that passes only messages with the wanted tags and headers; empty if all
+        are wanted."""
+        if not self._terms:
+            return ""
+        if self.tags is not None and not self._headers:
+            return names.tags_filter(self.queue, self.tags.fingerprint)
+        fingerprint = hashlib.sha256(repr(self._terms).encode()).hexdigest()[:8]
+        return names.tags_filter(self.queue, fingerprint)
+
+    @property
+    def selection(self) -> str | None:
+        """What it selects messages by, besides routing keys, as text; None if it takes all."""
+        tags = None if self.tags is None else self.tags.expression
+        where = None if self.where is None else f"where {self.where.expression}"
+        return " ".join(filter(None, (tags, where))) or None
+
+    @property
+    def _headers(self) -> tuple[tuple[str, str], ...]:
+        return () if self.where is None else self.where.for_the_broker
+
+    @property
+    def _terms(self) -> list[tuple[tuple[str, str | bool], ...]]:
+        """The arguments of the filter's bindings: the headers of a message that it passes."""
+        of_tags: Iterable[Iterable[str]] = self.tags.terms if self.tags is not None else [()]
+        terms: list[tuple[tuple[str, str | bool], ...]] = [
+            (*((tags.HEADER + tag, True) for tag in sorted(term)), *self._headers)
+            for term in of_tags
+        ]
+        return [(("x-match", "all"), *term) for term in terms if term]
 
     def topology(self) -> Topology:
         """Return everything that this subscription needs on the broker, except the delay ladder
@@ -379,7 +411,7 @@ class Subscription:
         before any useless queue is created. Its bindings come last: once messages arrive, their
         ways out exist.
         """
-        return self._with_tags(self._for_broadcast() if self.broadcast else self._with_retries())
+        return self._with_filter(self._for_broadcast() if self.broadcast else self._with_retries())
 
     def _for_broadcast(self) -> Topology:
         family = self.exchanges
@@ -389,18 +421,15 @@ class Subscription:
             bindings=tuple(self._subscribing()),
         )
 
-    def _with_tags(self, topology: Topology) -> Topology:
+    def _with_filter(self, topology: Topology) -> Topology:
         """Add the filter between the exchanges and the queue, without the bindings that bypass
         it."""
-        if self.tags is None:
+        terms = self._terms
+        if not terms:
             return topology
         name = self.filter_exchange
         around = tuple(self._subscribing())
         ways_in = [replace(binding, destination=name, to="exchange") for binding in around]
-        terms: list[tuple[tuple[str, str | bool], ...]] = [
-            (("x-match", "all"), *((tags.HEADER + tag, True) for tag in sorted(term)))
-            for term in self.tags.terms
-        ]
         return Topology(
             exchanges=(*topology.exchanges, Exchange(name, "headers")),
             queues=topology.queues,
