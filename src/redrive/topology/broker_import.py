@@ -108,6 +108,8 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
         ordered=arguments.get("x-single-active-consumer") is True,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
         when_given_up="park" if names.parked_stream(queue) in observed.queues else "continue",
+        failed_queues=_failed_queues(queue, observed),
+        where=_where(filter_, queue, observed) if filter_ else None,
     )
 
 
@@ -135,6 +137,7 @@ def _held_back(queue: str, observed: Observed) -> Subscription:
         where=_where(filter_, queue, observed) if filter_ else None,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
         delay_by="argument" if by_policy is None else "policy",
+        failed_queues=_failed_queues(queue, observed),
     )
 
 
@@ -196,6 +199,18 @@ def _lets_through(binding: Binding, queue: str) -> bool:
         binding.destination == queue
         and binding.to == "queue"
         and names.queue_of_filter(binding.source) == queue
+    )
+
+
+def _failed_queues(queue: str, observed: Observed) -> tuple[str, ...]:
+    """Return the kinds of errors that there are failed queues for."""
+    beginning = names.failed_queue(queue) + "."
+    return tuple(
+        sorted(
+            name.removeprefix(beginning)
+            for name in observed.queues
+            if names.queue_of_failed_kind(name) == queue
+        )
     )
 
 
@@ -318,6 +333,8 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
         yield "ordered", "true"
     if subscription.parks:
         yield "when_given_up", subscription.when_given_up
+    if subscription.failed_queues:
+        yield "failed_queues", f"[{', '.join(map(_quoted, subscription.failed_queues))}]"
     if subscription.max_failed is not None:
         yield "max_failed", str(subscription.max_failed)
 
