@@ -68,13 +68,11 @@ class Condition(NamedTuple):
     @property
     def sql(self) -> str:
         """The condition in the language of operators' filters."""
-        match self.place:
-            case "column":
-                value = self.path[0]
-            case "header":
-                value = f"headers->>{_quoted(self.path[0])}"
-            case "body":
-                value = f"body->>{_quoted('.'.join(('$', *self.path)))}"
+        value = {
+            "column": self.path[0],
+            "header": f"headers->>{_quoted(self.path[0])}",
+            "body": f"body->>{_quoted('.'.join(('$', *self.path)))}",
+        }[self.place]
         if self.test == "in":
             return f"{value} in ({', '.join(map(_quoted, self.texts))})"
         return " ".join((value, self.test, *map(_quoted, self.texts)))

@@ -95,6 +95,7 @@ def test_a_rule_discards_what_it_does_not_retry_and_says_so() -> None:
     first = decided(first_delivery(), SUBSCRIPTION, Raised(ERROR, rule=DISCARDS), IGNORES)
     assert first == RetryByReject(1, SUBSCRIPTION.retry.delay, 1)
     settlement = decided(returned(rejected(1)), SUBSCRIPTION, Raised(ERROR, rule=DISCARDS), IGNORES)
+    assert isinstance(settlement, Discard)
     assert settlement == Discard("retries-exhausted", 1)
     assert route(settlement, first_delivery(), SUBSCRIPTION, CIRCUMSTANCES) == AckIt()
     assert (
@@ -109,6 +110,7 @@ def test_a_rule_sets_a_message_aside_in_a_failed_queue_of_its_own(
 ) -> None:
     outcome = Raised(ERROR, give_up, rule=OF_ITS_OWN)
     settlement = decided(returned(rejected(3)), SUBSCRIPTION, outcome, IGNORES)
+    assert isinstance(settlement, MoveToFailed)
     step = route(settlement, returned(rejected(3)), SUBSCRIPTION, CIRCUMSTANCES)
     assert isinstance(step, PublishThenAck)
     assert (step.publish.exchange, step.publish.routing_key) == (

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError, GiveUp, InvalidMessage
+from redrive.topology import names
 from redrive.topology.backoff import Exponential, Linear
 from redrive.topology.durations import Duration
 from redrive.topology.model import Subscription
@@ -188,6 +189,7 @@ def test_errors_that_are_final_have_only_rules_of_their_own_classes(final: type[
         ({InvalidMessage: ErrorRule(backoff="1s")}, "never retried"),
         ({KeyError: []}, "the rule for KeyError is"),
         ([KeyError], "the rule for BaseException is"),
+        (5, "errors is 5"),
     ],
 )
 def test_a_rule_that_can_never_apply_is_refused(rules: Any, problem: str) -> None:
@@ -218,3 +220,28 @@ def test_a_rule_shows_what_is_given() -> None:
     assert repr(DISCARD) == "ErrorRule(max_retries=0, discard=True)"
     policy = RetryPolicy(errors={OSError: [rule, DISCARD], KeyError: NO_RETRY})
     assert f"OSError: [{rule!r}, {DISCARD!r}], KeyError: {NO_RETRY!r}" in repr(policy)
+
+
+def test_each_failed_queue_that_a_rule_names_is_declared_once_with_its_binding() -> None:
+    rules: dict[type[BaseException], ErrorRule | list[ErrorRule]] = {
+        KeyError: says_invalid(),
+        OSError: [ErrorRule(1, when=is_throttled), says_invalid()],
+    }
+    subscription = Subscription("q", retry=RetryPolicy(errors=rules), failed_queues=["other"])
+    topology = subscription.topology()
+    found = {queue.name for queue in topology.queues if "@failed" in queue.name}
+    assert found == {"q@failed", "q@failed.other", "q@failed.invalid"}
+    keys = {one.routing_key for one in topology.bindings if one.source == "master.failed"}
+    assert keys == {"q", "q@failed.other", "q@failed.invalid"}
+    assert names.failed_kinds("q") == "q@failed.*"
+
+
+def says_invalid() -> ErrorRule:
+    return ErrorRule(failed_queue="invalid")
+
+
+def test_a_failed_queue_of_its_own_needs_room_in_a_name_and_no_parked_keys() -> None:
+    with pytest.raises(ConfigurationError, match="queue name"):
+        Subscription("q" * 248, failed_queues=["invalid"])
+    with pytest.raises(ConfigurationError, match="parked together"):
+        Subscription("q", ordered=True, when_given_up="park", failed_queues=["invalid"])

@@ -128,3 +128,9 @@ def test_a_filter_that_only_the_subscriber_can_ask_needs_nothing_on_the_broker()
     assert filtered("body.x = 'y'").topology() == usual.topology()
     tagged = Subscription("q", ["a"], tags=TagFilter("vip"))
     assert filtered("body.x = 'y'", "vip").topology() == tagged.topology()
+
+
+def test_a_tag_filter_keeps_its_name_beside_a_filter_that_the_broker_is_not_asked() -> None:
+    tagged = Subscription("q", ["a"], tags=TagFilter("vip"))
+    assert filtered("body.x = 'y'", "vip").filter_exchange == tagged.filter_exchange
+    assert filtered("body.x = 'y'").filter_exchange == ""
