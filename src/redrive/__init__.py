@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from redrive.pubsub.blocking.subscriber import Subscriber, run
     from redrive.pubsub.decoders import decode_msgpack, decode_protobuf
     from redrive.pubsub.message import Message, current_message
-    from redrive.pubsub.publisher_base import Extras
+    from redrive.pubsub.publisher_base import BulkMessage, Extras
     from redrive.pubsub.reports import (
         DiscardReport,
         FailedPublish,
@@ -68,9 +68,10 @@ if TYPE_CHECKING:
     from redrive.topology.durations import Duration
     from redrive.topology.names import ExchangeFamily
     from redrive.topology.outage import Outage
-    from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
+    from redrive.topology.policy import DISCARD, NO_RETRY, ErrorRule, RetryPolicy
 
 __all__ = [
+    "DISCARD",
     "NO_RETRY",
     "App",
     "AsyncApp",
@@ -82,6 +83,7 @@ __all__ = [
     "Attempt",
     "Backoff",
     "BrokerUnavailable",
+    "BulkMessage",
     "Cause",
     "ConfigurationError",
     "Delays",
@@ -197,7 +199,7 @@ _MODULES = {
         "decode_msgpack",
         "decode_protobuf",
     ),
-    "redrive.pubsub.publisher_base": ("Extras",),
+    "redrive.pubsub.publisher_base": ("BulkMessage", "Extras"),
     "redrive.pubsub.message": ("Message", "current_message"),
     "redrive.pubsub.reports": (
         "DiscardReport",
@@ -223,6 +225,7 @@ _MODULES = {
     "redrive.topology.outage": ("Outage",),
     "redrive.topology.policy": (
         "ErrorRule",
+        "DISCARD",
         "NO_RETRY",
         "RetryPolicy",
     ),

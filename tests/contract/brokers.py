@@ -20,6 +20,12 @@ NEEDS_MORE = {
 """Fixtures that the broker in memory has nothing for, and what a test wants of them."""
 
 REPRESENTATIVES = {
+    "test_a_filter_as_text_is_asked_by_the_broker_where_it_can_be_and_by_the_subscriber": (
+        "a headers exchange that compares types and values"
+    ),
+    "test_a_rule_has_a_failed_queue_of_its_own_which_is_looked_at_and_requeued_like_any_other": (
+        "a failed queue whose messages are judged by its name"
+    ),
     "test_a_job_is_found_and_resumed_by_the_teams_journal_from_another_machine": "a stream",
     "test_each_subscriber_handles_its_own": "several consumers on one connection",
     "test_what_fails_is_retried_and_set_aside_by_its_own_subscriber": "retries within an app",

@@ -48,6 +48,7 @@ from redrive.failures.requeue import Cancel, Edit
 from redrive.failures.return_checks import ReturnChecks
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.lanes import BlockedKey
+from redrive.pubsub.publisher_base import Publishable
 from redrive.pubsub.reports import DiscardReport, LookProgress
 from redrive.topology.control import Control
 from redrive.topology.headers import Delivery
@@ -56,8 +57,6 @@ T = TypeVar("T")
 
 Handles = Callable[..., Any]
 """A handler; its argument is what its annotation asks for."""
-
-Publishable = tuple[object, str] | tuple[object, str, Mapping[str, FieldValue]]
 
 STOP_SECONDS = 45.0
 
@@ -107,6 +106,9 @@ class Subscribes(Protocol):
 
     @property
     def let_go(self) -> int: ...
+
+    @property
+    def discarded(self) -> int: ...
 
     @property
     def paused(self) -> Control | None: ...
@@ -385,6 +387,10 @@ class _Subscribes:
     @property
     def let_go(self) -> int:
         return self._subscriber.let_go
+
+    @property
+    def discarded(self) -> int:
+        return self._subscriber.discarded
 
     @property
     def hung(self) -> int:

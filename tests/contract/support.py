@@ -42,6 +42,7 @@ _WHAT_IS_DECLARED = {
     "retry_via",
     "exchange",
     "tags",
+    "where",
     "ordered",
     "order_by",
     "when_given_up",

@@ -15,7 +15,7 @@ import pytest
 from contract.administration import Administration
 from contract.support import Service, always_fails
 from effort import effort
-from redrive import FailedQueue, Message, Retry, RetryPolicy
+from redrive import ErrorRule, FailedQueue, Message, Retry, RetryPolicy
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.model import Exchange
@@ -121,6 +121,36 @@ def test_what_fails_for_good_is_told_of_with_whether_it_was_retried(service: Ser
     with service.subscriber(always_fails, retry=RetryPolicy(0, service.retry.delay)):
         failed.requeue(job="at-once", limit=2)
         assert heard(failed, "at-once", 2) == {"failed": 2}
+
+
+def test_what_a_rule_discards_has_failed_again_and_is_told_of_as_discarded(
+    service: Service,
+) -> None:
+    service.fail(4)
+    failed = FailedQueue(service.url, service.queue)
+    failed._listen("gone")
+    retry = RetryPolicy(1, service.retry.delay, errors=[ErrorRule(discard=True)])
+    with service.subscriber(always_fails, retry=retry), failed.watch("gone") as watch:
+        failed.requeue(job="gone")
+        assert heard(failed, "gone", 4) == {
+            "failed": 4,
+            "failed_after_retry": 4,
+            "discarded": 4,
+            "discarded_after_retry": 4,
+            "retrying": 4,
+        }
+        wait_until(lambda: watch.standing == OutcomeTotals(0, 4, 4), "the watch counts them")
+    assert service.failed() == []
+
+
+def test_what_is_set_aside_in_a_failed_queue_of_its_own_has_failed_again(service: Service) -> None:
+    service.fail(2)
+    failed = FailedQueue(service.url, service.queue)
+    retry = RetryPolicy(0, service.retry.delay, errors=[ErrorRule(failed_queue="own")])
+    with service.subscriber(always_fails, retry=retry), failed.watch("own") as watch:
+        failed.requeue(job="own")
+        wait_until(lambda: watch.standing == OutcomeTotals(0, 2, 2), "the watch counts them")
+        assert sum(watch.causes.values()) == 2
 
 
 def test_a_watch_counts_each_message_that_fails_once(service: Service) -> None:

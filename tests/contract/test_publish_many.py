@@ -1,13 +1,25 @@
 """Many messages at a time: most are confirmed, and the report names exactly the others."""
 
+import time
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from contract.plain import depth
+from contract.plain import depth, plain_channel
 from contract.support import Recorder, Service
 from effort import effort
-from redrive import ConfigurationError, PublishRefused, Unroutable
+from redrive import (
+    BulkMessage,
+    ConfigurationError,
+    ExchangeFamily,
+    Extras,
+    PublishRefused,
+    TopologyMismatch,
+    Unroutable,
+)
+from redrive.pubsub.publisher_base import Publishable
 
 COUNT = effort(2_500, nightly=5_000)
 """More than are on their way at a time."""
@@ -63,7 +75,7 @@ def test_what_nobody_is_bound_for_is_counted_as_confirmed(service: Service) -> N
 
 def test_what_nobody_is_bound_for_is_reported_where_it_is_mandatory(service: Service) -> None:
     service.declare()
-    messages = [
+    messages: list[Publishable] = [
         ("socks", "nobody.listens" if number % 10 == 3 else "order.paid") for number in range(100)
     ]
     with service.publisher() as publisher:
@@ -128,3 +140,53 @@ def test_no_messages_are_no_error(service: Service) -> None:
         report = publisher.publish_many([])
 
     assert (report.confirmed, report.failed, report.unroutable) == (0, [], 0)
+
+
+def test_a_message_has_its_own_delay_tags_id_headers_and_properties(service: Service) -> None:
+    family = ExchangeFamily("quick", tick="50ms")
+    recorder = Recorder()
+    vip: dict[str, Any] = {"tags": {"vip"}, "extras": Extras(correlation_id="c-17")}
+    messages: list[Publishable] = [
+        BulkMessage("1", "order.paid", message_id="later", delay="1s", **vip),
+        ("2", "order.paid"),
+        BulkMessage("3", "order.paid", {"tenant": "a"}, "now", **vip),
+    ]
+    with (
+        service.subscriber(recorder, tags="vip", exchange=family),
+        service.publisher(exchange=family) as publisher,
+    ):
+        began = time.monotonic()
+        report = publisher.publish_many(messages)
+        recorder.wait_for_handled(["now", "later"])
+        assert time.monotonic() - began >= 1
+
+    assert (report.confirmed, report.failed, report.unroutable) == (3, [], 1)
+    assert recorder.order == ["now", "later"]
+    assert [attempt.headers.get("tenant") for attempt in recorder.attempts] == ["a", None]
+
+
+def test_a_message_with_an_impossible_delay_is_reported_and_the_others_are_sent(
+    service: Service,
+) -> None:
+    service.declare()
+    with service.publisher() as publisher:
+        report = publisher.publish_many(
+            [("a", "order.paid"), BulkMessage("b", "order.paid", delay=-1), ("c", "order.paid")]
+        )
+    assert report.confirmed == 2
+    assert [(failed.position, type(failed.error)) for failed in report.failed] == [
+        (1, ConfigurationError)
+    ]
+
+
+def test_a_delay_whose_ladder_is_refused_fails_alone(service: Service) -> None:
+    service.declare()
+    with service.publisher() as publisher, plain_channel(service.url) as channel:
+        channel.queue_declare("master.delay.0", durable=True)  # with other arguments
+        delayed = BulkMessage("b", "order.paid", delay=timedelta(seconds=1))
+        report = publisher.publish_many([delayed, ("a", "order.paid"), delayed])
+    assert report.confirmed == 1
+    assert [(failed.position, type(failed.error)) for failed in report.failed] == [
+        (0, TopologyMismatch),
+        (2, TopologyMismatch),
+    ]

@@ -275,3 +275,44 @@ def exchange_exists(url: str, name: str) -> bool:
     except pika.exceptions.ChannelClosedByBroker:
         return False
     return True
+
+
+@both_types
+def test_a_filter_as_text_is_asked_by_the_broker_where_it_can_be_and_by_the_subscriber(
+    service: Service,
+) -> None:
+    where = "headers.country = 'DE' and headers.level in ('5', 'high') and body.plan = 'gold'"
+    handler = Recorder(fails_first(1))
+    gold, silver = '{"plan": "gold"}', '{"plan": "silver"}'
+    with service.subscriber(handler, where=where) as subscriber, service.publisher() as publisher:
+        with pytest.raises(Unroutable):  # the broker has declined it
+            publisher.publish(gold, "order.paid", headers={"country": "AT"}, mandatory=True)
+        wanted = [
+            publisher.publish(gold, "order.paid", headers={"country": "DE", "level": level})
+            for level in (5, "5", "high")
+        ]
+        publisher.publish(gold, "order.paid", headers={"country": "DE", "level": 6})
+        publisher.publish(silver, "order.paid", headers={"country": "DE", "level": 5})
+        with plain_channel(service.url) as channel:  # past the filter, straight into the queue
+            channel.basic_publish("", service.queue, gold.encode())
+        handler.wait_for_handled(wanted)
+        wait_until(lambda: subscriber.declined == 3, "three are declined")
+
+    assert handler.tried == dict.fromkeys(wanted, 2)
+    assert service.failed() == []
+
+
+def test_a_number_in_a_header_is_equal_to_its_text_so_the_broker_is_not_asked(
+    service: Service,
+) -> None:
+    handler = Recorder()
+    with service.subscriber(handler, where="headers.n = '5'") as subscriber:
+        ids = [service.publish(headers={"n": n}) for n in (5, "5")]
+        service.publish(headers={"n": 6})
+        handler.wait_for_handled(ids)
+        wait_until(lambda: subscriber.declined == 1, "one is declined")
+
+
+def test_a_filter_that_cannot_be_read_is_refused(service: Service) -> None:
+    with pytest.raises(ConfigurationError, match="at character 1: it has no condition"):
+        service.shell.subscriber(Recorder(), service.url, "q", where="country").__enter__()

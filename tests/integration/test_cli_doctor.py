@@ -480,7 +480,10 @@ def test_live_subscribers_that_ask_for_different_tags_are_found(
     ):
         wait_until(lambda: "different-tags" in dict(kinds(doctor())), "all are listed")
         (found,) = (one for one in doctor() if one["kind"] == "different-tags")
-        assert found["problem"] == "its subscribers ask for different tags: 'eu || us', 'vip'"
+        assert (
+            found["problem"]
+            == "its subscribers ask for different tags or filters: 'eu || us', 'vip'"
+        )
 
 
 @pytest.mark.nightly("waits for the statistics of the management API")

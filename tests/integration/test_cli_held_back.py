@@ -77,6 +77,12 @@ def test_what_is_held_back_is_shown_wherever_depths_are(
     assert "4 failed messages of shop@orders are held back in the main queue" in table.out
     top = redrive("top", "--once", "--output", "json", *management, url=rabbitmq_url)
     assert '"retry": 4' in top.out
+    waiting = redrive("scheduled", QUEUE, "--output", "json", *management, url=rabbitmq_url)
+    assert waiting.json()["held_back"] == {
+        "queue": QUEUE,
+        "messages": 4,
+        "due_within_seconds": 600.0,
+    }
 
     unknown = redrive(
         "status",

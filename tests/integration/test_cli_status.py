@@ -38,6 +38,7 @@ def test_a_queue_that_is_not_there_is_null(rabbitmq_url: str) -> None:
             "failed": NOTHING_HELD,
             "dead_lettering": None,
             "retry_policies": None,
+            "selects": None,
             "paused": None,
             "down": None,
         },
@@ -48,6 +49,7 @@ def test_a_queue_that_is_not_there_is_null(rabbitmq_url: str) -> None:
             "failed": None,
             "dead_lettering": None,
             "retry_policies": None,
+            "selects": None,
             "paused": None,
             "down": None,
         },
@@ -203,16 +205,19 @@ def test_it_says_how_long_the_workers_that_run_try(
         )
 
 
-def test_json_has_the_policies_of_workers_in_asyncio(
+def test_json_has_the_policies_and_filters_of_workers_in_asyncio(
     rabbitmq_url: str, rabbitmq_management_url: str
 ) -> None:
     app = AsyncApp(rabbitmq_url, retry=RetryPolicy(backoff=["10s", "1m"]))
-    app.subscriber(QUEUE)(handles)
+    app.subscriber(QUEUE, where="headers.country = 'DE'")(handles)
     at = ("--management-url", rabbitmq_management_url, "--output", "json")
 
     def told() -> bool:
-        found = redrive("status", QUEUE, *at, url=rabbitmq_url).json()[0]["retry_policies"]
-        return bool(found == ["2 retries, given up 1m10s after the first failure"])
+        found = redrive("status", QUEUE, *at, url=rabbitmq_url).json()[0]
+        return (found["retry_policies"], found["selects"]) == (
+            ["2 retries, given up 1m10s after the first failure"],
+            ["where headers.country = 'DE'"],
+        )
 
     async def runs() -> None:
         async with app:

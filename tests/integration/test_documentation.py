@@ -173,10 +173,13 @@ url = "amqp://"
 from datetime import UTC, datetime, timedelta
 
 from redrive import (
-    NO_RETRY, ErrorRule, ExchangeFamily, Exponential, Linear, Publisher, RetryPolicy, Subscriber
+    DISCARD, NO_RETRY, ErrorRule, ExchangeFamily, Exponential, InvalidMessage, Linear, Publisher,
+    RetryPolicy, Subscriber,
 )
 
 class ValidationFailed(Exception): ...
+class Stale(Exception): ...
+class HTTPError(Exception): ...
 
 url = "amqp://"
 reminder, publisher = {"id": 121}, Publisher(url)

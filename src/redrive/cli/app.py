@@ -37,6 +37,10 @@ app = lazy_group(
             "redrive.cli.pause:pause", "Stop a subscription's workers from taking messages."
         ),
         "resume": CommandEntry("redrive.cli.pause:resume", "Let a paused subscription go on."),
+        "scheduled": CommandEntry(
+            "redrive.cli.scheduled:scheduled",
+            "Show how many messages wait for their time, and until when.",
+        ),
         "top": CommandEntry("redrive.cli.top:top", "Watch all subscriptions live."),
         "doctor": CommandEntry("redrive.cli.doctor:doctor", "Find problems and print their fixes."),
         "publish": CommandEntry("redrive.cli.publish:publish", "Publish one message."),

@@ -99,7 +99,7 @@ def failed_queue_of(printer: Printer, queue: str, broker: SourceOptions) -> Fail
     )
     source = source_of(failed)
     if source.main is None:
-        printer.note(f"Taking {source.queue}, a dead-letter queue that redrive did not make.")
+        printer.note(f"Taking {source.queue}, {source.description}.")
         consumers = consumers_of(failed)
         if consumers:
             what = "consumer takes" if consumers == 1 else "consumers take"

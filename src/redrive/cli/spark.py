@@ -509,7 +509,7 @@ def _tell_taken(printer: Printer, job: "SparkJob", names: list[str]) -> list[str
     sources = run.sources if run is not None else job.sources(names)
     for source in sources:
         if source.main is None:
-            printer.note(f"Taking {source.queue}, a dead-letter queue that redrive did not make.")
+            printer.note(f"Taking {source.queue}, {source.description}.")
             (place,) = job.whereabouts([source.queue])
             consumers = 0 if place.main is None else place.main.consumers
             if consumers:

@@ -15,7 +15,7 @@ from redrive.failures.failed_count import dead_lettering, depths, held_back
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import QUICK_TIMEOUT, ManagementAPI
-from redrive.pubsub.admin.queue_metrics import worker_outages, worker_policies
+from redrive.pubsub.admin.queue_metrics import WorkerTexts, worker_outages, worker_texts
 from redrive.pubsub.blocking import control
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import Depth, Waiting, declaring, waiting
@@ -92,7 +92,7 @@ def status(
     for one in others:
         del found[one.queue.name]
     moving = dead_lettering(connector, broker.management_url)
-    policies = worker_policies(connector, broker.management_url, found)
+    workers = worker_texts(connector, broker.management_url, found)
     controls = _controls(printer, connector, broker.family)
     outages = worker_outages(connector, broker.management_url, found)
     # Only subscriptions without a retry queue can have messages held back.
@@ -107,7 +107,8 @@ def status(
                 "queue": queue,
                 **json_of(places),
                 "dead_lettering": _moving(queue, moving),
-                "retry_policies": None if policies is None else policies[queue],
+                "retry_policies": None if workers is None else workers[queue].policies,
+                "selects": None if workers is None else workers[queue].selections,
                 "paused": controls[queue].as_json() if queue in controls else None,
                 "down": None if outages is None else outages[queue],
                 **({"held_back": waiting_there[queue]} if queue in waiting_there else {}),
@@ -120,7 +121,7 @@ def status(
         printer.table(
             COLUMNS, [row_of(queue, places, waiting_there) for queue, places in found.items()]
         )
-        _tell_of_policies(printer, policies or {})
+        _tell_of_workers(printer, workers or {})
         _tell_of_controls(printer, found, controls)
         _tell_of_outages(printer, outages or {})
         _tell_of_held_back(printer, waiting_there)
@@ -203,7 +204,7 @@ def _tell_of_others(
     if not others:
         return
     if under_a_table:
-        printer.say("\nDead-letter queues that redrive did not make:", "bold")
+        printer.say("\nOther queues with failed messages:", "bold")
     printer.table_of(dead_letter_output.fullest_first(others), dead_letter_output.columns())
 
 
@@ -257,13 +258,16 @@ def _moving(queue: str, moving: Mapping[str, int] | None) -> int | None:
     return sum(moving.get(name, 0) for name in (queue, names.retry_queue(queue)))
 
 
-def _tell_of_policies(printer: Printer, policies: Mapping[str, Sequence[str]]) -> None:
+def _tell_of_workers(printer: Printer, workers: Mapping[str, WorkerTexts]) -> None:
     alike: dict[tuple[str, ...], list[str]] = {}
-    for queue, found in policies.items():
-        alike.setdefault(tuple(found), []).append(queue)
-    for found, queues in alike.items():
-        if found:
-            printer.say(f"Workers of {', '.join(queues)}: {'; or '.join(found)}.")
+    for queue, found in workers.items():
+        alike.setdefault(tuple(found.policies), []).append(queue)
+    for policies, queues in alike.items():
+        if policies:
+            printer.say(f"Workers of {', '.join(queues)}: {'; or '.join(policies)}.")
+    for queue, found in workers.items():
+        if found.selections:
+            printer.say(f"Workers of {queue} select {'; or '.join(found.selections)}.")
 
 
 def _controls(

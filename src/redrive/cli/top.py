@@ -166,7 +166,7 @@ _MOST_OTHERS = 4
 _LINES_FOR_ONE = 5
 """Lines that a terminal must have for each of these queues that is shown."""
 
-_OF_OTHERS = "Dead-letter queues that redrive did not make"
+_OF_OTHERS = "Other queues with failed messages"
 
 _LATE = 2.0
 """Seconds that the management API may take to answer before the view says so."""

@@ -20,8 +20,8 @@ class FailedSource:
 
     Args:
         queue: the queue's name.
-        main: the main queue of the subscription whose failed queue it is; None for a dead-letter
-            queue that redrive did not create.
+        main: the main queue of the subscription whose failed queue it is; None for its failed
+            queue for a kind of error, and a dead-letter queue that redrive did not create.
     """
 
     queue: str
@@ -32,10 +32,24 @@ class FailedSource:
         """Return the failed queue of a subscription."""
         return cls(names.failed_queue(main), main)
 
+    @classmethod
+    def with_key(cls, key: str) -> "FailedSource":
+        """Return the queue that messages are set aside in with this routing key."""
+        is_of_a_kind = names.queue_of_failed_kind(key) is not None
+        return cls(key) if is_of_a_kind else cls.of_subscription(key)
+
     @property
     def name(self) -> str:
         """The name that users give: the subscription's main queue, or the queue itself."""
         return self.queue if self.main is None else self.main
+
+    @property
+    def description(self) -> str:
+        """What kind of queue it is, if it is not a subscription's usual failed queue."""
+        main = names.queue_of_failed_kind(self.queue)
+        if main is None:
+            return "a dead-letter queue that redrive did not make"
+        return f"the failed queue of {main} for a kind of error"
 
     @property
     def lock(self) -> str:

@@ -302,7 +302,7 @@ class FailureFeed:
         if not queue or len(queue.encode("utf-8", "surrogateescape")) > MAX_QUEUE_NAME:
             return  # not the name of a queue
         now = datetime.now(UTC)
-        message = FailedSource.of_subscription(queue).message_of(received)
+        message = FailedSource.with_key(queue).message_of(received)
         at = min(now, message.failed_at or now) if is_history else now
         size = len(received.body) + len(received.properties)
         with self._lock:

@@ -26,7 +26,7 @@ from redrive.pubsub.wire_protocol import Wire
 from redrive.topology import headers, names, outcome_events
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Binding, Queue
-from redrive.topology.names import ExchangeFamily
+from redrive.topology.names import ExchangeFamily, failed_kinds
 from redrive.topology.outcome_events import Outcomes, OutcomeTotals
 
 _PREFETCH = 500
@@ -64,7 +64,10 @@ class Watch:
             *(Binding(way.exchange, self._queue.name, way.routing_key) for way in arrivals),
             *(outcome_events.bindings_of(self._queue, exchanges, job) if queues else ()),
         )
-        self._retries = [Binding(exchanges.retry, self._queue.name, queue) for queue in queues]
+        self._optional = [
+            *(Binding(exchanges.retry, self._queue.name, queue) for queue in queues),
+            *(Binding(exchanges.failed, self._queue.name, failed_kinds(queue)) for queue in queues),
+        ]
         self._link = Link(connector, self)
         self._consumer: Consumer | None = None
         self._ended = threading.Event()
@@ -112,7 +115,7 @@ class Watch:
             with contextlib.suppress(
                 PermissionDenied, ConfigurationError
             ):  # without these bindings, retries are known only from reports of subscribers
-                for binding in self._retries:
+                for binding in self._optional:
                     declarer.declare(binding)
         self._link.start()
         return self
@@ -124,7 +127,7 @@ class Watch:
         # deleted meanwhile. Source: rabbit_fifo_dlx_worker,
         # dead_letter_worker_publisher_confirm_timeout.
         with contextlib.suppress(RedriveError), declaring(self._connector) as declarer:
-            for binding in (*self._retries, *self._bindings):
+            for binding in (*self._optional, *self._bindings):
                 with contextlib.suppress(PermissionDenied, ConfigurationError):
                     declarer.unbind(binding)
 
@@ -196,6 +199,8 @@ class Watch:
             # Successes after an earlier failure may belong to an earlier run of the job.
             self._succeeded += max(0, outcomes.handled - outcomes.handled_after_retry)
             self._retrying_told += outcomes.retrying
+            self._failed_again += outcomes.discarded
+            self._failed_at_once += max(0, outcomes.discarded - outcomes.discarded_after_retry)
 
 
 @dataclass(frozen=True, slots=True)

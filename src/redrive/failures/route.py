@@ -17,6 +17,7 @@ from redrive.topology import dead_letter_names
 from redrive.topology.dead_letter_queues import DeadLetterGraph
 from redrive.topology.dead_letter_routes import DeadLettering, Routes
 from redrive.topology.headers import Delivery
+from redrive.topology.names import queue_of_failed_kind
 
 _MOST_DEATHS = 16
 """Maximum number of deaths read per message: a broker writes one for each queue and reason."""
@@ -91,8 +92,8 @@ NO_WAY = Route(None, Verdict.UNKNOWN, "nothing says which queue it failed in")
 
 def claims_of(delivery: Delivery, notes: FailureNotes) -> Claims:
     """Return the claims that a message makes about its way."""
-    if not delivery.dead_letter_queue:
-        return Claims("", way=WayBack("", delivery.queue))
+    if not delivery.dead_letter_queue or _is_own(delivery.dead_letter_queue, notes):
+        return Claims("", way=way_back_of(delivery, notes))
     published = (
         None
         if notes.exchange is None or notes.routing_key is None
@@ -107,6 +108,12 @@ def claims_of(delivery: Delivery, notes: FailureNotes) -> Claims:
         published,
         tuple(_deaths_of(delivery)),
     )
+
+
+def _is_own(place: str, notes: FailureNotes) -> bool:
+    """Return whether redrive has set a message aside in a failed queue for a kind of error, whose
+    name says where it failed as surely as that of `QUEUE@failed`."""
+    return notes.dialect == "redrive" and queue_of_failed_kind(place) is not None
 
 
 def claims_from(text: object) -> Claims:

@@ -11,6 +11,7 @@ from redrive.amqp.field_table import FieldValue
 from redrive.failures.dialects.failure_notes import FailureNotes
 from redrive.topology import headers
 from redrive.topology.headers import Delivery
+from redrive.topology.names import queue_of_failed_kind
 
 _FAILED = ("rejected", "delivery_limit")
 """Reasons for a death that are caused by a consumer: the message failed in the queue of that death.
@@ -91,6 +92,8 @@ def _published(notes: FailureNotes) -> WayBack | None:
 
 
 def _named_after(place: str, dialect: str) -> str | None:
+    if dialect == "redrive":
+        return queue_of_failed_kind(place)
     for suffix in _NAMED_AFTER.get(dialect, ()):
         if place.endswith(suffix):
             return place.removesuffix(suffix)

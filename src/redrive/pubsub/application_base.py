@@ -84,11 +84,11 @@ class AppRun(NamedTuple, Generic[AnySubscriber]):
 
     @property
     def tags(self) -> dict[str, str] | None:
-        """Tag expression of each queue whose subscriber has one; None if none has."""
+        """What each subscriber selects messages by, by queue; None if all take all."""
         return {
-            one.subscription.queue: one.subscription.tags.expression
+            one.subscription.queue: selection
             for one, _ in self.sharing
-            if one.subscription.tags is not None
+            if (selection := one.subscription.selection) is not None
         } or None
 
     @property

@@ -11,14 +11,14 @@ from typing import Literal, get_args
 from redrive.pubsub.handler import name_of
 from redrive.pubsub.message import Message
 from redrive.pubsub.verdict import Verdict
-from redrive.topology.decision import Ack, Drop, MoveToFailed, PutBack, Retried, Settlement
+from redrive.topology.decision import Ack, Discard, Drop, MoveToFailed, PutBack, Retried, Settlement
 
 logger = logging.getLogger("redrive")
 
-Outcome = Literal["handled", "retrying", "gave up", "let-go", "put back"]
-"""How an attempt ends: the message is done, will be retried, is set aside, was dropped by a
-broadcast subscription, which keeps nothing that fails, or is back in its queue uncounted, because
-of an outage."""
+Outcome = Literal["handled", "retrying", "gave up", "discarded", "let-go", "put back"]
+"""How an attempt ends: the message is done, will be retried, is set aside, is discarded by its
+error's rule, was dropped by a broadcast subscription, which keeps nothing that fails, or is back in
+its queue uncounted, because of an outage."""
 
 
 class Attempt:
@@ -54,6 +54,8 @@ class Attempt:
         match self._settlement:
             case Ack():
                 return "handled"
+            case Discard():
+                return "discarded"
             case Drop():
                 return "let-go"
             case MoveToFailed():

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from redrive.errors import HandlerTimeout
 from redrive.pubsub import stops
-from redrive.pubsub.handler_error import errors_in, report_of
+from redrive.pubsub.handler_error import errors_in, report_of, with_causes
 from redrive.pubsub.stops import Stop
 from redrive.pubsub.verdict import OutageSeen
 from redrive.pubsub.work import WorkItem
@@ -144,7 +144,7 @@ class Breaker:
 
     def _outage_of(self, error: BaseException) -> Outage | None:
         try:
-            return outage_of(errors_in(error), self._outages)
+            return outage_of(list(with_causes(errors_in(error))), self._outages)
         except BaseException:
             logger.exception("queue %s: the function of an outage failed", self._queue)
             return None

@@ -63,6 +63,7 @@ from redrive.topology.control import Control
 from redrive.topology.decision import (
     Ack,
     AckIt,
+    Discard,
     Drop,
     Handle,
     HoldThenReturn,
@@ -1101,7 +1102,7 @@ class Engine:
         if isinstance(settlement, MoveToFailed) and settlement.place is None:
             park = parked.fall_behind if item.is_behind else parked.give_up
             verdict = item.decider.parked(item.delivery, verdict, park(key, _milliseconds()))
-        elif isinstance(settlement, Ack) and parked.ends_with(key, item.place):
+        elif isinstance(settlement, Ack | Discard) and parked.ends_with(key, item.place):
             parked.free(key)
         else:
             return False
@@ -1339,9 +1340,11 @@ class Engine:
                 self._handled.append(item.delivery)
             else:
                 telemetry.active.settled(self._subscription.queue, item.delivery, verdict)
-        if isinstance(verdict.settlement, Drop):
-            self._dropped.let_go += 1
         if not isinstance(verdict.settlement, Ack):
+            if isinstance(verdict.settlement, Drop):
+                self._dropped.let_go += 1
+            elif isinstance(verdict.settlement, Discard):
+                self._dropped.discarded += 1
             _log(self._subscription, item, verdict)
         elif logger.isEnabledFor(logging.DEBUG):
             logger.debug(

@@ -1,14 +1,18 @@
 """Classifies exceptions that handlers raise."""
 
+import logging
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal
 
 from redrive.errors import GiveUp, InvalidMessage, RedriveError, Retry, text_of
+from redrive.pubsub.handler import check_result
 from redrive.topology.decision import Raised
-from redrive.topology.policy import RetryPolicy, leniency_of
+from redrive.topology.policy import FINAL, THE_USUAL, ErrorRule, RetryPolicy, leniency_of
 from redrive.topology.rewrite import ErrorReport
+
+logger = logging.getLogger("redrive")
 
 _NEVER_RETRIED: Sequence[tuple[type[RedriveError], Literal["gave-up", "invalid-message"]]] = (
     (GiveUp, "gave-up"),
@@ -18,6 +22,7 @@ _NEVER_RETRIED: Sequence[tuple[type[RedriveError], Literal["gave-up", "invalid-m
 _MOST_CHARACTERS = 50_000
 """Limit on an error's text, and on each end of a traceback: far more than fits into headers, and
 short enough to be searched for secrets."""
+_MOST_CAUSES = 100
 
 
 def raised(
@@ -42,17 +47,53 @@ def raised(
     for kind, reason in _NEVER_RETRIED:
         final = next((one for one in errors if isinstance(one, kind)), None)
         if final is not None:
-            return Raised(report_of(final), give_up=reason)
-    deciding = min(errors, key=lambda one: leniency_of(policy, type(one)))
+            return Raised(report_of(final), give_up=reason, rule=rule_of(policy, final))
+    deciding, rule = min(
+        ((one, rule_of(policy, one)) for one in errors),
+        key=lambda found: leniency_of(policy, found[1]),
+    )
     waits = [
         wait for one in errors if isinstance(one, Retry) and (wait := one.wait(now)) is not None
     ]
-    return Raised(
-        report_of(deciding),
-        kind=type(deciding),
-        after=max(waits, default=None),
-        outage=outage,
+    return Raised(report_of(deciding), rule=rule, after=max(waits, default=None), outage=outage)
+
+
+def rule_of(policy: RetryPolicy, error: BaseException) -> ErrorRule:
+    """Return the policy's rule for an error: its own, or that of the nearest cause that has one."""
+    if not policy.errors:
+        return THE_USUAL
+    looked_at = [error] if isinstance(error, FINAL) else with_causes([error])
+    rules = (
+        rule for one in looked_at for rule in policy.rules_for(type(one)) if _applies(rule, one)
     )
+    return next(rules, THE_USUAL)
+
+
+def _applies(rule: ErrorRule, error: BaseException) -> bool:
+    if rule.when is None:
+        return True
+    try:
+        answer = rule.when(error)
+        check_result("predicate", rule.when, answer)
+        return bool(answer)
+    except BaseException:
+        logger.exception("the `when` of an error rule failed, so the rule does not apply")
+        return False
+
+
+def with_causes(errors: Sequence[BaseException]) -> Iterator[BaseException]:
+    """Yield errors and their explicit causes (`raise … from …`), the nearest ones first; groups
+    among the causes are split into their errors."""
+    seen: set[int] = set()
+    while errors and len(seen) < _MOST_CAUSES:
+        causes: list[BaseException] = []
+        for one in errors:
+            if id(one) not in seen:
+                seen.add(id(one))
+                yield one
+                if one.__cause__ is not None:
+                    causes += errors_in(one.__cause__)
+        errors = causes
 
 
 def errors_in(error: BaseException) -> list[BaseException]:

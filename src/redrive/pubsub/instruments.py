@@ -85,6 +85,12 @@ LET_GO = Instrument(
     "{message}",
     "Broadcast messages that failed and were dropped.",
 )
+DISCARDED = Instrument(
+    "redrive.messages.discarded",
+    "{message}",
+    "Failed messages that were discarded, as the rules for their errors say.",
+    detail="redrive.reason",
+)
 REDRIVEN = Instrument(
     "redrive.messages.redriven", "{message}", "Failed messages that were requeued."
 )
@@ -93,7 +99,7 @@ PUT_BACK = Instrument(
     "{message}",
     "Failed attempts that did not count, because of an outage.",
 )
-COUNTERS = (SENT, CONSUMED, HANDLED, RETRIED, GIVEN_UP, LET_GO, REDRIVEN, PUT_BACK)
+COUNTERS = (SENT, CONSUMED, HANDLED, RETRIED, GIVEN_UP, LET_GO, DISCARDED, REDRIVEN, PUT_BACK)
 
 RUNNING = Instrument("redrive.attempts.running", "{attempt}", "Handlers that run now.", PROCESS)
 LATE = Instrument(

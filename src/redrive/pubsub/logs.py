@@ -17,6 +17,7 @@ from redrive.pubsub.verdict import Verdict
 from redrive.redaction import printable, redact
 from redrive.topology.decision import (
     Ack,
+    Discard,
     Drop,
     MoveToFailed,
     PutBack,
@@ -29,6 +30,7 @@ from redrive.topology.decision import (
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
+from redrive.topology.names import failed_queue
 
 FIELDS = "redrive"
 """The attribute of a log record that holds the fields."""
@@ -69,6 +71,8 @@ def _outcome(subscription: Subscription, verdict: Verdict) -> Fields:
     match settlement:
         case Ack():
             return {"event": "handled", "now_in": None}
+        case Discard(reason, retries):
+            return {"event": "discarded", "now_in": None, "reason": reason, "retries": retries}
         case Drop():
             return {"event": "let-go", "now_in": None}
         case (
@@ -87,10 +91,10 @@ def _outcome(subscription: Subscription, verdict: Verdict) -> Fields:
             }
         case PutBack():
             return {"event": "put-back", "now_in": subscription.queue}
-        case MoveToFailed(reason, _, retries):
+        case MoveToFailed(reason, _, retries, _, kind):
             return {
                 "event": "given-up",
-                "now_in": subscription.failed_queue,
+                "now_in": failed_queue(subscription.queue, kind),
                 "reason": reason,
                 "retries": retries,
             }

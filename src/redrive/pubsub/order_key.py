@@ -56,7 +56,7 @@ def _finder_of(order_by: OrderBy) -> Callable[[Message], object]:
         return lambda message: message.properties.headers.scalar(name)
     if order_by.startswith("$"):
         steps = _steps_of(order_by)
-        return lambda message: _at(message.json(), steps)
+        return lambda message: at(message.json(), steps)
     raise ConfigurationError(f"order_by is {order_by!r:.80}", _HOW)
 
 
@@ -89,7 +89,8 @@ def _steps_of(path: str) -> Sequence[str | int]:
     return steps
 
 
-def _at(value: object, steps: Sequence[str | int]) -> object:
+def at(value: object, steps: Sequence[str | int]) -> object:
+    """Return the value at a path into a JSON value; None if there is none."""
     for step in steps:
         if isinstance(step, int):
             value = value[step] if isinstance(value, list) and step < len(value) else None

@@ -75,8 +75,34 @@ class Destination(NamedTuple):
     levels: int = 0
 
 
-Publishable = tuple[object, str] | tuple[object, str, Mapping[str, FieldValue]]
-"""A body and its routing key, optionally with headers."""
+@dataclass(frozen=True, slots=True)
+class BulkMessage:
+    """A message for `publish_many` with what a pair can't say. The arguments are those of
+    `publish`.
+
+    Args:
+        body: as for `publish`.
+        routing_key: at most 255 bytes.
+        headers: your own headers.
+        message_id: a UUID by default.
+        delay: how long the message waits before subscribers get it.
+        deliver_at: when subscribers get it, as an aware datetime.
+        tags: tags that subscriptions can filter by.
+        extras: correlation id, reply-to and other message properties.
+    """
+
+    body: object
+    routing_key: str
+    headers: Mapping[str, FieldValue] | None = None
+    message_id: str | None = None
+    delay: Duration | None = None
+    deliver_at: datetime | None = None
+    tags: Collection[str] = ()
+    extras: Extras = NO_EXTRAS
+
+
+Publishable = tuple[object, str] | tuple[object, str, Mapping[str, FieldValue]] | BulkMessage
+"""A body and its routing key, optionally with headers; or a `BulkMessage`."""
 
 
 class PreparedPublish(NamedTuple):
@@ -320,8 +346,9 @@ class PublisherBase(ABC):
         reported as failed.
 
         Args:
-            messages: pairs of body and routing key, or triples with headers; from a list or a
-                generator, and for an `AsyncPublisher` also from an async generator.
+            messages: pairs of body and routing key, triples with headers, or `BulkMessage`s, each
+                with its own delay, tags, id and properties; from a list or a generator, and for an
+                `AsyncPublisher` also from an async generator.
             mandatory: count messages that no queue is bound for as failed. Otherwise a warning is
                 logged, as for `publish`.
             timeout: how long the broker may confirm nothing.
@@ -448,10 +475,32 @@ class PublisherBase(ABC):
         limit = self._timeout if timeout is None else seconds_of(timeout)
         return PreparedPublish(place, envelope, mandatory, limit, span)
 
+    def _bulk(self, message: BulkMessage, settled: Settled) -> tuple[Outgoing, int]:
+        """Make a message of `publish_many`, and say how many levels of the ladder it needs."""
+        prepared = self._prepared(
+            message.body,
+            message.routing_key,
+            headers=message.headers,
+            message_id=message.message_id,
+            mandatory=False,
+            delay=message.delay,
+            deliver_at=message.deliver_at,
+            timeout=None,
+            tags=message.tags,
+            extras=message.extras,
+        )
+
+        def ended(outgoing: Outgoing, error: RedriveError | None) -> None:
+            prepared.ended(error)
+            settled(outgoing, error)
+
+        return prepared.outgoing(ended), prepared.place.levels
+
     def _outgoing(self, message: Publishable, settled: Settled) -> Outgoing:
         if not isinstance(message, tuple | list) or len(message) not in (2, 3):
             raise ConfigurationError(
-                f"publish_many was given {message!r:.80}", "Give pairs of a body and a routing key."
+                f"publish_many was given {message!r:.80}",
+                "Give pairs of a body and a routing key, or BulkMessage(…).",
             )
         _check_in_time()
         body, routing_key, *rest = message

@@ -29,6 +29,7 @@ from redrive.pubsub.lifecycle import BrokerAccess, default_name
 from redrive.pubsub.middleware import AsyncShell, BlockingShell, MiddlewareRegistry
 from redrive.pubsub.order_key import OrderBy, reader_of
 from redrive.pubsub.service_connection import Address
+from redrive.pubsub.text_predicate import predicate_of
 from redrive.pubsub.tls import ContextSource
 from redrive.pubsub.url import Credentials, seconds_of
 from redrive.pubsub.work import MAX_HUNG, ConsumeOptions, LossCounter, Where, longest_stay
@@ -42,6 +43,7 @@ from redrive.topology.outage import Outage, outages_of
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.rates import Rate, rate_of
 from redrive.topology.tags import TagFilter
+from redrive.topology.text_filter import TextFilter
 
 logger = logging.getLogger("redrive")
 
@@ -61,7 +63,7 @@ class SubscriberOptions(TypedDict, total=False):
     concurrency: int
     prefetch: int | None
     tags: str | None
-    where: Where | None
+    where: Where | str | None
     broadcast: bool
     ordered: bool
     order_by: OrderBy | None
@@ -97,7 +99,7 @@ class SubscriberBase(MiddlewareRegistry):
         concurrency: int = 1,
         prefetch: int | None = None,
         tags: str | None = None,
-        where: Where | None = None,
+        where: Where | str | None = None,
         broadcast: bool = False,
         ordered: bool = False,
         order_by: OrderBy | None = None,
@@ -135,8 +137,9 @@ class SubscriberBase(MiddlewareRegistry):
                 the broker's consumer timeout of 30 minutes.
             tags: which tags a message must have in addition to a routing key, such as `vip || eu`
                 or `a && (b || c)`. The broker filters.
-            where: a function of a `Message` for conditions that tags can't express: messages that
-                it declines are acked, and counted in `declined`.
+            where: conditions that tags can't express, as text such as `headers.country = 'DE'`, or
+                as a function of a `Message`. The broker selects by what it can of a text. Messages
+                that are declined here are acked, and counted in `declined`.
             broadcast: whether each instance gets every message, on its own queue, which is deleted
                 when the instance ends. Messages that fail there are logged, counted in `let_go`,
                 and never retried or set aside.
@@ -183,6 +186,9 @@ class SubscriberBase(MiddlewareRegistry):
         Raises:
             ConfigurationError: an argument is invalid.
         """
+        text_filter = TextFilter(where) if isinstance(where, str) else None
+        if text_filter is not None:
+            where = predicate_of(text_filter)
         self.subscription = Subscription(
             f"{queue}@{uuid.uuid4().hex[:12]}" if broadcast else queue,
             routing_keys,
@@ -195,11 +201,16 @@ class SubscriberBase(MiddlewareRegistry):
             ordered or order_by is not None,
             max_failed,
             when_given_up=when_given_up,
+            where=text_filter,
         )
         for warning in self.subscription.warnings:
             logger.warning("%s", in_one_line(warning))
         if where is not None and not callable(where):
-            raise ConfigurationError(f"where is {where!r}", "Give a function of a Message.")
+            raise ConfigurationError(
+                f"where is {where!r}",
+                "Give text such as headers.country = 'DE', or a function of a Message.",
+            )
+        assert not isinstance(where, str)
         if where is not None:
             check_runs_when_called("predicate", where)
             if is_async(where):
@@ -208,7 +219,6 @@ class SubscriberBase(MiddlewareRegistry):
                 )
         self._dropped = LossCounter()
         self._name = connection_name or default_name("subscriber", queue)
-        self._tags = tags
         if url is not None:
             self._use_broker(url, credentials, ssl_context)
         elif credentials is not None or ssl_context is not None:
@@ -275,7 +285,7 @@ class SubscriberBase(MiddlewareRegistry):
     ) -> None:
         """Use this broker from the next start on; the arguments are those of `__init__`."""
         self._make_connector(url, self._name, credentials, ssl_context)
-        self.access.tags = self._tags
+        self.access.tags = self.subscription.selection
         self.access.policies = self._policies
 
     @property
@@ -408,6 +418,11 @@ class SubscriberBase(MiddlewareRegistry):
     def let_go(self) -> int:
         """Number of broadcast messages that have failed, since the subscriber was made."""
         return self._dropped.let_go
+
+    @property
+    def discarded(self) -> int:
+        """Number of messages that error rules have discarded, since the subscriber was made."""
+        return self._dropped.discarded
 
     @overload
     def handler(self: BlockingShell, function: _PlainHandler, /) -> _PlainHandler: ...

@@ -20,6 +20,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.handler_error import report_of, traceback_of
 from redrive.pubsub.instruments import (
     CRITICAL_TIME,
+    DISCARDED,
     DURATION,
     GIVEN_UP,
     HANDLED_OUTCOME,
@@ -40,6 +41,7 @@ from redrive.pubsub.verdict import Verdict
 from redrive.redaction import redact
 from redrive.topology.decision import (
     Ack,
+    Discard,
     Drop,
     MoveToFailed,
     PutBack,
@@ -241,6 +243,9 @@ class Telemetry:
                 instruments.add(RETRIED, queue)
             case PutBack():
                 instruments.add(PUT_BACK, queue)
+            case Discard(reason):
+                instruments.add(DISCARDED, queue, reason)
+                self._done(queue, delivery, "discarded")
             case Drop():
                 instruments.add(LET_GO, queue)
                 self._done(queue, delivery, "let-go")

@@ -91,8 +91,8 @@ def policy_of(properties: Mapping[str, object], queue: str) -> str | None:
 
 
 def tags_of(properties: Mapping[str, object], queue: str) -> str:
-    """Return the tag expression of a queue's subscriber from the properties of a redrive
-    connection; empty if it has none."""
+    """Return the tags and the filter of a queue's subscriber as text, from the properties of a
+    redrive connection; empty if it has none."""
     tags = properties.get(_TAGS)
     if isinstance(tags, Mapping):
         tags = tags.get(queue)

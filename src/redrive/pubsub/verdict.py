@@ -15,6 +15,7 @@ from redrive.topology.decision import (
     Ack,
     AckIt,
     DecisionContext,
+    Discard,
     Drop,
     Handle,
     MoveToFailed,
@@ -154,7 +155,7 @@ class Decider:
     ) -> Verdict:
         if isinstance(settlement, Ack):
             return _DONE
-        if isinstance(settlement, Drop):
+        if isinstance(settlement, Drop | Discard):
             return Verdict(settlement, AckIt(), error)
         failure_id = ""
         if isinstance(settlement, MoveToFailed):

@@ -170,6 +170,7 @@ class LossCounter:
         self._lock = threading.Lock()
         self.declined = 0
         self.let_go = 0
+        self.discarded = 0
         self.keyless = 0
 
     def miss_key(self) -> None:

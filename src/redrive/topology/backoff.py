@@ -16,23 +16,27 @@ _LEVEL = re.compile(r"(\d{1,9})([smhd])")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Delays:
-    """A list of delays: the n-th retry waits the n-th delay, and later ones the last delay.
+    """A list of delays: the n-th retry waits the n-th delay, and later ones the last delay, minus a
+    random share of up to `jitter`.
 
     Args:
         delays: at least one, each a timedelta, a number of seconds, or a text such as `30s`; none
-            shorter than the one before it.
+            shorter than the one before it. One delay alone needs no list.
+        jitter: as for `Exponential`.
 
     Raises:
-        ConfigurationError: a delay is not a duration above zero, or the delays are not in ascending
-            order.
+        ConfigurationError: a delay is not a duration above zero, the delays are not in ascending
+            order, or the jitter is out of range.
     """
 
     delays: Sequence[timedelta]
+    jitter: float
 
-    def __init__(self, delays: Sequence[Duration]) -> None:
+    def __init__(self, delays: Duration | Sequence[Duration], jitter: float = 0.0) -> None:
+        given = (delays,) if isinstance(delays, timedelta | float | int | str) else delays
         read = tuple(
             _delay_of(f"delay {place} of the backoff", delay)
-            for place, delay in enumerate(delays, 1)
+            for place, delay in enumerate(given, 1)
         )
         if not read:
             raise ConfigurationError("the backoff is an empty list", "Give at least one.")
@@ -44,6 +48,7 @@ class Delays:
                     "Give them in ascending order.",
                 )
         object.__setattr__(self, "delays", read)
+        object.__setattr__(self, "jitter", _checked_jitter(jitter))
 
     @classmethod
     def levels(cls, text: str) -> "Delays":
@@ -68,8 +73,9 @@ class Delays:
         return cls(delays)
 
     def delay(self, retry: int, chance: float) -> timedelta:
-        """Return how long the n-th retry waits; `retry` counts from 1."""
-        return self.delays[min(retry, len(self.delays)) - 1]
+        """Return how long the n-th retry waits; `retry` counts from 1, `chance` is a random number
+        from 0 to 1."""
+        return _jittered(self.delays[min(retry, len(self.delays)) - 1], self.jitter, chance)
 
     def longest(self, retries: int) -> timedelta:
         """Return the longest delay of the first `retries` retries."""
@@ -109,22 +115,18 @@ class Exponential:
         set_(self, "first", _delay_of("the first delay of the backoff", first))
         set_(self, "factor", factor)
         set_(self, "cap", _delay_of("the cap of the backoff", cap))
-        set_(self, "jitter", jitter)
+        set_(self, "jitter", _checked_jitter(jitter))
         if self.cap < self.first:
             raise _cap_is_too_short(self.first, self.cap)
         if not _is_number(self.factor) or not 1 <= self.factor < float("inf"):
             raise ConfigurationError(
                 f"the factor of the backoff is {self.factor!r}", "Give a number from 1."
             )
-        if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
-            raise ConfigurationError(
-                f"the jitter of the backoff is {self.jitter!r}", "Give a share between 0 and 1."
-            )
 
     def delay(self, retry: int, chance: float) -> timedelta:
         """Return how long the n-th retry waits; `retry` counts from 1, `chance` is a random number
         from 0 to 1."""
-        return self._capped(retry) * (1 - self.jitter * chance)
+        return _jittered(self._capped(retry), self.jitter, chance)
 
     def _capped(self, retry: int) -> timedelta:
         try:
@@ -139,31 +141,39 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Linear:
-    """A linear backoff: the n-th retry waits n times as long as the first, up to `cap`. A quorum
-    queue of RabbitMQ 4.3 delays messages this way itself (`retry_via="broker"`).
+    """A linear backoff: the n-th retry waits n times as long as the first, up to `cap`, minus
+    a random share of up to `jitter`. Without jitter, a quorum queue of RabbitMQ 4.3 delays messages
+    this way itself (`retry_via="broker"`).
 
     Args:
         first: the first retry's delay: a timedelta, a number of seconds, or a text such as `30s`.
         cap: the longest delay.
+        jitter: as for `Exponential`.
 
     Raises:
-        ConfigurationError: a delay is not a duration above zero, or the cap is shorter than the
-            first delay.
+        ConfigurationError: a delay is not a duration above zero, the cap is shorter than the first
+            delay, or the jitter is out of range.
     """
 
     first: timedelta
     cap: timedelta
+    jitter: float
 
-    def __init__(self, first: Duration, cap: Duration = timedelta(hours=1)) -> None:
+    def __init__(
+        self, first: Duration, cap: Duration = timedelta(hours=1), jitter: float = 0.0
+    ) -> None:
         set_ = object.__setattr__
         set_(self, "first", _delay_of("the first delay of the backoff", first))
         set_(self, "cap", _delay_of("the cap of the backoff", cap))
+        set_(self, "jitter", _checked_jitter(jitter))
         if self.cap < self.first:
             raise _cap_is_too_short(self.first, self.cap)
 
     def delay(self, retry: int, chance: float) -> timedelta:
-        """Return how long the n-th retry waits; `retry` counts from 1."""
-        return self.cap if retry > self.cap // self.first else self.first * retry
+        """Return how long the n-th retry waits; `retry` counts from 1, `chance` is a random number
+        from 0 to 1."""
+        whole = self.cap if retry > self.cap // self.first else self.first * retry
+        return _jittered(whole, self.jitter, chance)
 
     def longest(self, retries: int) -> timedelta:
         """Return the longest delay of the first `retries` retries."""
@@ -188,7 +198,7 @@ def backoff_of(value: Backoff | Duration | Sequence[Duration]) -> Backoff:
             return Delays((value,))
     raise ConfigurationError(
         f"the backoff is {value!r:.200}",
-        "Give a duration such as '30s', a list of them, Exponential(…), Linear(…), or "
+        "Give a duration such as '30s', a list of them, Exponential(…), Linear(…), Delays(…), or "
         "RetryPolicy.levels('10s 1m').",
     )
 
@@ -205,6 +215,18 @@ def _cap_is_too_short(first: timedelta, cap: timedelta) -> ConfigurationError:
         f"the cap of the backoff, {cap}, is shorter than its first delay, {first}",
         "Raise the cap.",
     )
+
+
+def _jittered(delay: timedelta, jitter: float, chance: float) -> timedelta:
+    return delay * (1 - jitter * chance) if jitter else delay
+
+
+def _checked_jitter(jitter: float) -> float:
+    if not _is_number(jitter) or not 0 <= jitter <= 1:
+        raise ConfigurationError(
+            f"the jitter of the backoff is {jitter!r}", "Give a share between 0 and 1."
+        )
+    return jitter
 
 
 def _is_number(value: object) -> bool:

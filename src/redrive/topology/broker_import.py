@@ -17,6 +17,7 @@ from redrive.topology.model import Binding, Subscription
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import MAX_TTL_MS, RetryPolicy
 from redrive.topology.tags import HEADER, TagFilter
+from redrive.topology.text_filter import TextFilter, filter_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ def _subscription(queue: str, observed: Observed) -> Subscription:
         ordered=arguments.get("x-single-active-consumer") is True,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
         when_given_up="park" if names.parked_stream(queue) in observed.queues else "continue",
+        failed_queues=_failed_queues(queue, observed),
+        where=_where(filter_, queue, observed) if filter_ else None,
     )
 
 
@@ -131,8 +134,10 @@ def _held_back(queue: str, observed: Observed) -> Subscription:
         RetryPolicy(delay=first, backoff=None if first == cap else Linear(first, cap)),
         retry_via="broker",
         tags=_tags(filter_, queue, observed) if filter_ else None,
+        where=_where(filter_, queue, observed) if filter_ else None,
         max_failed=_max_failed(observed.queues.get(names.failed_queue(queue), {})),
         delay_by="argument" if by_policy is None else "policy",
+        failed_queues=_failed_queues(queue, observed),
     )
 
 
@@ -197,7 +202,31 @@ def _lets_through(binding: Binding, queue: str) -> bool:
     )
 
 
-def _tags(filter_: str, queue: str, observed: Observed) -> TagFilter:
+def _failed_queues(queue: str, observed: Observed) -> tuple[str, ...]:
+    """Return the kinds of errors that there are failed queues for."""
+    beginning = names.failed_queue(queue) + "."
+    return tuple(
+        sorted(
+            name.removeprefix(beginning)
+            for name in observed.queues
+            if names.queue_of_failed_kind(name) == queue
+        )
+    )
+
+
+def _where(filter_: str, queue: str, observed: Observed) -> TextFilter | None:
+    """Return the headers that each binding of a filter matches, besides tags, as a filter."""
+    found = {
+        (name, value)
+        for binding in observed.bindings
+        if binding.source == filter_ and binding.destination == queue
+        for name, value in binding.arguments
+        if name != "x-match" and not name.startswith(HEADER) and isinstance(value, str)
+    }
+    return filter_for(sorted(found))
+
+
+def _tags(filter_: str, queue: str, observed: Observed) -> TagFilter | None:
     """Return the tags that a filter lets through, from the headers that its bindings match."""
     terms = [
         " && ".join(
@@ -210,7 +239,8 @@ def _tags(filter_: str, queue: str, observed: Observed) -> TagFilter:
         for binding in observed.bindings
         if binding.source == filter_ and binding.destination == queue
     ]
-    return TagFilter(" || ".join(sorted(terms)))
+    expression = " || ".join(sorted(filter(None, terms)))
+    return TagFilter(expression) if expression else None
 
 
 def _family(queue: str, arguments: Mapping[str, object], observed: Observed) -> ExchangeFamily:
@@ -281,6 +311,8 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
     yield "routing_keys", f"[{', '.join(map(_quoted, subscription.routing_keys))}]"
     if subscription.tags is not None:
         yield "tags", _quoted(subscription.tags.expression)
+    if subscription.where is not None:
+        yield "where", _quoted(subscription.where.expression)
     yield "retry", f"{{delay: {format_duration(subscription.retry.delay)}{_growing(subscription)}}}"
     if family == ExchangeFamily(family.main) and family != usual.exchanges:
         yield "exchange", _quoted(family.main)
@@ -301,6 +333,8 @@ def _settings(subscription: Subscription) -> Iterable[tuple[str, str]]:
         yield "ordered", "true"
     if subscription.parks:
         yield "when_given_up", subscription.when_given_up
+    if subscription.failed_queues:
+        yield "failed_queues", f"[{', '.join(map(_quoted, subscription.failed_queues))}]"
     if subscription.max_failed is not None:
         yield "max_failed", str(subscription.max_failed)
 

@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from redrive.topology import names
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterName:
@@ -76,6 +78,8 @@ _PREFIX = re.compile(r"(?:dlq|dead[._-]?letters?)[._:-](?P<origin>.+)", re.IGNOR
 def read(queue: str) -> DeadLetterName | None:
     """Return what a queue's name tells about it; None if it is not a usual name of a dead-letter
     queue."""
+    if (main := names.queue_of_failed_kind(queue)) is not None:
+        return DeadLetterName(main, ("redrive",))
     if queue in _NAMES:
         return DeadLetterName(None, _NAMES[queue])
     if _OF_MOLECULER.fullmatch(queue):

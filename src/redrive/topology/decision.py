@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, assert_never, get_args
 
-from redrive.topology import headers, rewrite
+from redrive.topology import headers, names, rewrite
 from redrive.topology.backoff import Linear
 from redrive.topology.broker_version import BrokerVersion
 from redrive.topology.headers import Delivery
 from redrive.topology.ladder import Ladder
 from redrive.topology.model import Subscription
 from redrive.topology.parked_keys import ParkedPlace
-from redrive.topology.policy import RetryPolicy, most_retries_of
+from redrive.topology.policy import THE_USUAL, ErrorRule, RetryPolicy, most_retries_of
 from redrive.topology.rewrite import ErrorReport, MoveContext, Publish
 
 Reason = Literal[
@@ -51,7 +51,7 @@ class Raised:
     Args:
         error: what it raised.
         give_up: None if the retry budget decides; otherwise why no retry can help.
-        kind: the exception's class, for the policy's rules.
+        rule: the policy's rule for the exception.
         after: how long the handler wants the message to wait; None leaves it to the policy.
         outage: whether the message is not to blame, because something that handlers need is down:
             `known` if that was known before this attempt failed, `likely` if this attempt found it
@@ -60,7 +60,7 @@ class Raised:
 
     error: ErrorReport
     give_up: Literal["gave-up", "invalid-message"] | None = None
-    kind: type[BaseException] | None = None
+    rule: ErrorRule = THE_USUAL
     after: timedelta | None = None
     outage: Literal["known", "likely"] | None = None
 
@@ -199,12 +199,27 @@ class MoveToFailed:
         retries: the retries that were made.
         place: its key and its place among the messages that are parked for it; None if it is not
             parked.
+        kind: which failed queue, if its error's rule names one.
     """
 
     reason: Reason
     error: ErrorReport
     retries: int
     place: ParkedPlace | None = None
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Ack the message although it failed, because its error's rule says so: nothing is set aside.
+
+    Args:
+        reason: why there is no further retry.
+        retries: the retries that were made.
+    """
+
+    reason: Reason
+    retries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +228,7 @@ class Drop:
 
 
 Retried = RetryByReject | RetryByRepublish | RetryByLadder | RetryByBroker | RetryInPlace
-Settlement = Ack | Retried | PutBack | MoveToFailed | Drop
+Settlement = Ack | Retried | PutBack | MoveToFailed | Discard | Drop
 Decision = Handle | Settlement
 WithoutLadder = RetryByReject | RetryByRepublish | RetryByBroker
 
@@ -342,18 +357,20 @@ def decide(
             return MoveToFailed("behind", _BEHIND, retries_made(delivery))
         case Raised() if subscription.broadcast:
             return Drop()
-        case Raised(error, give_up, kind, after, outage):
+        case Raised(error, give_up, rule, after, outage):
             if outage == "known":
                 return put_back(subscription, broker)
             retries = retries_made(delivery)
-            reason = give_up or _no_retry(delivery, policy, kind, retries, moment)
+            reason = give_up or _no_retry(delivery, policy, rule, retries, moment)
             if reason == "retries-exhausted" and outage == "likely":
                 return PutBack(to_end=True)  # an outage does not cost a message its last attempt
+            if reason is not None and rule.discard:
+                return Discard(reason, retries)
             if reason is not None:
-                return MoveToFailed(reason, error, retries)
-            delay = policy.delay_of(kind, retries + 1, moment.chance) if after is None else after
+                return MoveToFailed(reason, error, retries, kind=rule.failed_queue)
+            delay = policy.delay_of(rule, retries + 1, moment.chance) if after is None else after
             return _retry(
-                delivery, subscription, retries + 1, delay, policy.max_retries_of(kind), broker
+                delivery, subscription, retries + 1, delay, policy.max_retries_of(rule), broker
             )
         case _:
             assert_never(outcome)
@@ -386,12 +403,12 @@ def on_arrival(delivery: Delivery, subscription: Subscription) -> Handle | MoveT
 def _no_retry(
     delivery: Delivery,
     policy: RetryPolicy,
-    kind: type[BaseException] | None,
+    rule: ErrorRule,
     retries: int,
     moment: DecisionContext,
 ) -> Literal["retries-exhausted", "not-retryable", "too-old"] | None:
     """Return why a failed message is not retried; None if it is."""
-    allowed = policy.max_retries_of(kind)
+    allowed = policy.max_retries_of(rule)
     if retries >= allowed:
         return "retries-exhausted" if allowed or not policy.max_retries else "not-retryable"
     if policy.max_age is not None and _age(delivery, moment.now) > policy.max_age:
@@ -573,7 +590,7 @@ def route(
 ) -> Step:
     """Return the step that carries a settlement out."""
     match settlement:
-        case Ack() | Drop():
+        case Ack() | Discard() | Drop():
             return AckIt()
         case RetryByReject():
             return RejectIt()
@@ -605,7 +622,7 @@ def route(
                 ),
                 Ladder(subscription.exchanges).levels_for(delay),
             )
-        case MoveToFailed(reason, error, retries, place):
+        case MoveToFailed(reason, error, retries, place, kind):
             return PublishThenAck(
                 rewrite.give_up(
                     delivery,
@@ -614,6 +631,7 @@ def route(
                     error=error,
                     retries=retries,
                     place=place,
+                    kind=kind,
                     context=context,
                 )
             )
@@ -626,6 +644,8 @@ def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
     match settlement:
         case Ack():
             return "handled"
+        case Discard(reason, retries):
+            return f"gone: its error's rule discards it ({reason} after {_retries(retries)})"
         case Drop():
             return f"gone: {subscription.queue} is a broadcast queue, which has no retries"
         case RetryByReject(retry, delay, allowed) | RetryByRepublish(retry, delay, allowed):
@@ -650,10 +670,12 @@ def whereabouts(settlement: Settlement, subscription: Subscription) -> str:
         case PutBack(to_end):
             place = "at the end of" if to_end else "in"
             return f"{place} {subscription.queue} again, uncounted"
-        case MoveToFailed(reason, _, retries, _):
-            return (
-                f"in {subscription.failed_queue} ({reason} after {retries} "
-                f"{'retry' if retries == 1 else 'retries'})"
-            )
+        case MoveToFailed(reason, _, retries, _, kind):
+            place = names.failed_queue(subscription.queue, kind)
+            return f"in {place} ({reason} after {_retries(retries)})"
         case _:
             assert_never(settlement)
+
+
+def _retries(number: int) -> str:
+    return "1 retry" if number == 1 else f"{number} retries"

@@ -47,6 +47,7 @@ from redrive.topology.model import (
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.tags import TagFilter
+from redrive.topology.text_filter import TextFilter
 
 
 def clashes(subscriptions: Sequence[Subscription]) -> Iterator[tuple[Subscription, str]]:
@@ -189,6 +190,8 @@ Duration = Annotated[
 RetryDelay = Annotated[Duration, AfterValidator(_as_ours(lambda delay: RetryPolicy(delay=delay)))]
 Pattern = Annotated[str, AfterValidator(_as_ours(names.check_routing_key))]
 Tags = Annotated[str, AfterValidator(_as_ours(TagFilter))]
+FailedKind = Annotated[str, AfterValidator(_as_ours(names.check_failed_kind))]
+Where = Annotated[str, AfterValidator(_as_ours(TextFilter))]
 QueueName = Annotated[str, AfterValidator(_as_ours(names.check_queue_name))]
 
 
@@ -243,12 +246,12 @@ class BackoffSpec(_Spec):
     def built(self) -> Backoff:
         """Return the backoff."""
         if self.growth == "linear":
-            if self.model_fields_set & {"factor", "jitter"}:
+            if "factor" in self.model_fields_set:
                 raise ConfigurationError(
-                    "the backoff grows linearly and has a factor or jitter",
-                    "Leave them out: the n-th retry waits n times as long as the first.",
+                    "the backoff grows linearly and has a factor",
+                    "Leave it out: the n-th retry waits n times as long as the first.",
                 )
-            return Linear(self.first, self.cap)
+            return Linear(self.first, self.cap, self.jitter)
         return Exponential(self.first, self.factor, self.cap, self.jitter)
 
 
@@ -349,8 +352,19 @@ class SubscriptionSpec(SubscriptionDefaults):
         description="What an ordered queue does with later messages of a key once one of them is "
         "set aside: continue, or park them behind it.",
     )
+    failed_queues: tuple[FailedKind, ...] = Field(
+        default=(),
+        strict=False,
+        description="Further failed queues, for kinds of errors that workers have rules for: "
+        "`invalid` is QUEUE@failed.invalid.",
+    )
     tags: Tags | None = Field(
         default=None, description="The tags it wants: vip || eu. If omitted, all messages."
+    )
+    where: Where | None = Field(
+        default=None,
+        description="The filter that messages must match: headers.country = 'DE'. If omitted, all "
+        "messages.",
     )
     routing_keys: tuple[Pattern, ...] = Field(
         default=(), strict=False, description="Binding patterns: user.*, order.#."
@@ -431,6 +445,8 @@ def _subscription(
         max_failed=chosen["max_failed"],
         delay_by=chosen["delay_by"],
         when_given_up=spec.when_given_up,
+        failed_queues=spec.failed_queues,
+        where=TextFilter(spec.where) if spec.where is not None else None,
     )
 
 

@@ -144,7 +144,10 @@ def _branches(subscription: Subscription) -> list[str]:
     branches = [
         f"takes {', '.join(subscription.routing_keys) or 'only requeued messages'}",
         (f"{_where_retries_wait(subscription)}, at most {retry.max_retries} times"),
-        f"{subscription.failed_queue}  failed messages",
+        *(
+            f"{queue}  failed messages"
+            for queue in (subscription.failed_queue, *subscription.own_failed_queues)
+        ),
     ]
     return [f"├─ {branch}" for branch in branches[:-1]] + [f"└─ {branches[-1]}"]
 

@@ -4,8 +4,9 @@ A `Topology` is one value that can be declared, printed and compared; one small 
 applies it.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from redrive.topology.delay_policy import DelayPolicy
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import MAX_TTL_MS, RetryPolicy, longest_wait_but, longest_wait_of
 from redrive.topology.tags import TagFilter
+from redrive.topology.text_filter import TextFilter
 
 QueueType = Literal["quorum", "classic"]
 RetryVia = Literal["dead-letter", "republish", "broker"]
@@ -160,6 +162,10 @@ class Subscription:
             use.
         when_given_up: what happens to the later messages of a key of an ordered queue once one of
             them is set aside: `continue` handles them, `park` sets them aside behind it.
+        where: the filter that messages must match, besides the routing keys and the tags; None for
+            any. The broker selects by what it can, and the subscriber by all of it.
+        failed_queues: further failed queues, by the kinds of errors that they are for, besides
+            those that error rules of the retry policy name.
 
     Raises:
         ConfigurationError: a name, a pattern or a choice is invalid.
@@ -177,6 +183,8 @@ class Subscription:
     max_failed: int | None = None
     delay_by: DelayBy = "argument"
     when_given_up: WhenGivenUp = "continue"
+    failed_queues: Sequence[str] = ()
+    where: TextFilter | None = None
 
     def __post_init__(self) -> None:
         names.check_queue_name(self.queue)
@@ -217,7 +225,7 @@ class Subscription:
                 "a policy sets the delay only of messages that the broker itself holds back",
                 "Leave delay_by out, or use retry_via='broker'.",
             )
-        if self.tags is not None:
+        if self._terms:
             names.check_name("exchange", self.filter_exchange, MAX_SHORT_STRING)
         if self.broadcast and self.retry != RetryPolicy():
             raise ConfigurationError(
@@ -226,6 +234,16 @@ class Subscription:
             )
         if self.max_failed is not None:
             self._check_max_failed(self.max_failed)
+        kinds = (*self.failed_queues, *self.retry.failed_queues)
+        object.__setattr__(self, "failed_queues", tuple(dict.fromkeys(kinds)))
+        for queue in self.own_failed_queues:
+            names.check_length("the queue name", queue)
+        if self.parks and self.failed_queues:
+            raise ConfigurationError(
+                f"queue {self.queue!r} has when_given_up='park' and the failed queue "
+                f"{self.failed_queues[0]!r}, and messages of a key are parked together",
+                "Leave failed_queue out of the error rules.",
+            )
         if self.parks and not self.ordered:
             raise ConfigurationError(
                 f"queue {self.queue!r} has when_given_up='park', but is not ordered",
@@ -317,6 +335,11 @@ class Subscription:
         return names.failed_queue(self.queue)
 
     @property
+    def own_failed_queues(self) -> tuple[str, ...]:
+        """The names of the failed queues for kinds of errors."""
+        return tuple(names.failed_queue(self.queue, kind) for kind in self.failed_queues)
+
+    @property
     def parks(self) -> bool:
         """Whether messages are set aside behind an earlier one of their key."""
         return self.when_given_up == "park"
@@ -331,7 +354,7 @@ class Subscription:
         """The delay after the first failure and the longest delay, if the broker holds messages
         back: each failure adds the first delay, up to the longest."""
         backoff = self.retry.backoff
-        if isinstance(backoff, Linear):
+        if isinstance(backoff, Linear) and not backoff.jitter:
             return backoff.first, backoff.cap
         return self.retry.delay, self.retry.delay
 
@@ -339,7 +362,7 @@ class Subscription:
     def longest_on_the_ladder(self) -> timedelta:
         """The policy's longest delay that needs the delay ladder; zero if none does."""
         backoff = self.retry.backoff
-        if self.retry_via == "broker" and isinstance(backoff, Linear):
+        if self.retry_via == "broker" and isinstance(backoff, Linear) and not backoff.jitter:
             return longest_wait_but(self.retry, backoff)
         return longest_wait_but(self.retry, Delays((self.retry.delay,)))
 
@@ -350,8 +373,35 @@ class Subscription:
 
     @property
     def filter_exchange(self) -> str:
-        """The exchange that passes only messages with the wanted tags; empty without tags."""
-        return names.tags_filter(self.queue, self.tags.fingerprint) if self.tags is not None else ""
+        """The exchange that passes only messages with the wanted tags and headers; empty if all
+        are wanted."""
+        if not self._terms:
+            return ""
+        if self.tags is not None and not self._headers:
+            return names.tags_filter(self.queue, self.tags.fingerprint)
+        fingerprint = hashlib.sha256(repr(self._terms).encode()).hexdigest()[:8]
+        return names.tags_filter(self.queue, fingerprint)
+
+    @property
+    def selection(self) -> str | None:
+        """What it selects messages by, besides routing keys, as text; None if it takes all."""
+        tags = None if self.tags is None else self.tags.expression
+        where = None if self.where is None else f"where {self.where.expression}"
+        return " ".join(filter(None, (tags, where))) or None
+
+    @property
+    def _headers(self) -> tuple[tuple[str, str], ...]:
+        return () if self.where is None else self.where.for_the_broker
+
+    @property
+    def _terms(self) -> list[tuple[tuple[str, str | bool], ...]]:
+        """The arguments of the filter's bindings: the headers of a message that it passes."""
+        of_tags: Iterable[Iterable[str]] = self.tags.terms if self.tags is not None else [()]
+        terms: list[tuple[tuple[str, str | bool], ...]] = [
+            (*((tags.HEADER + tag, True) for tag in sorted(term)), *self._headers)
+            for term in of_tags
+        ]
+        return [(("x-match", "all"), *term) for term in terms if term]
 
     def topology(self) -> Topology:
         """Return everything that this subscription needs on the broker, except the delay ladder
@@ -361,7 +411,7 @@ class Subscription:
         before any useless queue is created. Its bindings come last: once messages arrive, their
         ways out exist.
         """
-        return self._with_tags(self._for_broadcast() if self.broadcast else self._with_retries())
+        return self._with_filter(self._for_broadcast() if self.broadcast else self._with_retries())
 
     def _for_broadcast(self) -> Topology:
         family = self.exchanges
@@ -371,18 +421,15 @@ class Subscription:
             bindings=tuple(self._subscribing()),
         )
 
-    def _with_tags(self, topology: Topology) -> Topology:
+    def _with_filter(self, topology: Topology) -> Topology:
         """Add the filter between the exchanges and the queue, without the bindings that bypass
         it."""
-        if self.tags is None:
+        terms = self._terms
+        if not terms:
             return topology
         name = self.filter_exchange
         around = tuple(self._subscribing())
         ways_in = [replace(binding, destination=name, to="exchange") for binding in around]
-        terms: list[tuple[tuple[str, str | bool], ...]] = [
-            (("x-match", "all"), *((tags.HEADER + tag, True) for tag in sorted(term)))
-            for term in self.tags.terms
-        ]
         return Topology(
             exchanges=(*topology.exchanges, Exchange(name, "headers")),
             queues=topology.queues,
@@ -428,11 +475,11 @@ class Subscription:
             queues=(
                 self._main_queue(),
                 self._retry_queue(),
-                failed_queue_of(self.queue, self.queue_type, self.max_failed),
+                *self._failed_queues(),
                 *((Queue(names.parked_stream(self.queue), _LOG),) if self.parks else ()),
             ),
             bindings=(
-                Binding(family.failed, self.failed_queue, self.queue),
+                *self._setting_aside(),
                 Binding(family.retry, self.retry_queue, self.queue),
                 *self._own_delayed_retries(),
                 *self._subscribing(),
@@ -446,16 +493,25 @@ class Subscription:
             exchanges=(Exchange(family.main), Exchange(family.failed), deliver_exchange(family)),
             queues=(
                 self._queue_that_holds_back(),
-                failed_queue_of(self.queue, self.queue_type, self.max_failed),
+                *self._failed_queues(),
             ),
             bindings=(
-                Binding(family.failed, self.failed_queue, self.queue),
+                *self._setting_aside(),
                 *self._own_delayed_retries(),
                 *self._subscribing(),
                 Binding(family.main, self.queue, self.queue),
             ),
             delay_policies=self._delay_policies(),
         )
+
+    def _failed_queues(self) -> Iterator[Queue]:
+        for kind in ("", *self.failed_queues):
+            yield failed_queue_of(self.queue, self.queue_type, self.max_failed, kind)
+
+    def _setting_aside(self) -> Iterator[Binding]:
+        yield Binding(self.exchanges.failed, self.failed_queue, self.queue)
+        for name in self.own_failed_queues:
+            yield Binding(self.exchanges.failed, name, name)
 
     def _delay_policies(self) -> tuple[DelayPolicy, ...]:
         if self.delay_by == "argument":
@@ -574,12 +630,14 @@ def unrouted_goes_to(exchanges: ExchangeFamily) -> Mapping[str, Argument]:
     return MappingProxyType({"alternate-exchange": exchanges.unrouted})
 
 
-def failed_queue_of(queue: str, queue_type: QueueType, max_failed: int | None = None) -> Queue:
-    """Return the failed queue of the main queue `queue`, which accepts at most `max_failed`
-    messages."""
+def failed_queue_of(
+    queue: str, queue_type: QueueType, max_failed: int | None = None, kind: str = ""
+) -> Queue:
+    """Return the failed queue of the main queue `queue`, or its one for a kind of error, which
+    accepts at most `max_failed` messages."""
     arguments: dict[str, Argument] = {"x-queue-type": queue_type}
     if queue_type == "quorum":
         arguments["x-delivery-limit"] = DELIVERY_LIMIT
     if max_failed is not None:
         arguments |= {"x-max-length": max_failed, "x-overflow": "reject-publish"}
-    return Queue(names.failed_queue(queue), MappingProxyType(arguments))
+    return Queue(names.failed_queue(queue, kind), MappingProxyType(arguments))

@@ -28,6 +28,8 @@ _LADDER = re.compile(rf"(?:{re.escape(DELIVER_SUFFIX)}|{_LEVEL.pattern})$")
 _OF_TAGS = re.compile(
     rf"(?P<queue>.+){re.escape(TAGS_SUFFIX)}(?P<filter>\.[0-9a-f]{{8}})?", re.DOTALL
 )
+_KIND = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_OF_A_KIND = re.compile(rf"(?P<queue>.+){re.escape(FAILED_SUFFIX)}\.{_KIND.pattern}", re.DOTALL)
 MAX_QUEUE_NAME = MAX_SHORT_STRING - len(FAILED_SUFFIX)
 """248 bytes: the name must leave room for `@failed`."""
 
@@ -37,9 +39,32 @@ def retry_queue(queue: str) -> str:
     return queue + RETRY_SUFFIX
 
 
-def failed_queue(queue: str) -> str:
-    """Return the name of the queue that keeps messages of `queue` that were given up."""
-    return queue + FAILED_SUFFIX
+def failed_queue(queue: str, kind: str = "") -> str:
+    """Return the name of the queue that keeps messages of `queue` that were given up, all or those
+    of one kind of error."""
+    return f"{queue}{FAILED_SUFFIX}.{kind}" if kind else queue + FAILED_SUFFIX
+
+
+def queue_of_failed_kind(name: str) -> str | None:
+    """Return the main queue of a failed queue for one kind of error, by its name; None if it is not
+    one."""
+    found = _OF_A_KIND.fullmatch(name)
+    return None if found is None else found["queue"]
+
+
+def failed_kinds(queue: str) -> str:
+    """Return the pattern of the routing keys with which messages are set aside in the failed queues
+    of `queue` for kinds of errors."""
+    return failed_queue(queue, "*")
+
+
+def check_failed_kind(kind: str) -> None:
+    """Raise ConfigurationError unless this can be the kind in the name of a failed queue."""
+    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
+        raise ConfigurationError(
+            f"the failed queue of an error rule is {kind!r:.200}",
+            "Give its kind, a word of letters, digits, - and _, such as 'invalid'.",
+        )
 
 
 def parked_stream(queue: str) -> str:

@@ -31,11 +31,13 @@ class Outcomes:
         job: the job's id.
         queue: the subscription's main queue.
         handled: how many messages a handler has handled.
-        failed: how many were set aside.
+        failed: how many were set aside, or discarded.
         retrying: how many failed for the first time and will be retried; a message counts once, not
             for each of its retries.
         handled_after_retry: how many of `handled` had been retried before.
         failed_after_retry: how many of `failed` had been retried before.
+        discarded: how many of `failed` were discarded, as the rules for their errors say.
+        discarded_after_retry: how many of `discarded` had been retried before.
     """
 
     job: str
@@ -45,6 +47,8 @@ class Outcomes:
     retrying: int = 0
     handled_after_retry: int = 0
     failed_after_retry: int = 0
+    discarded: int = 0
+    discarded_after_retry: int = 0
 
     def encode(self) -> bytes:
         """Return the body of an event."""
@@ -66,7 +70,15 @@ class Outcomes:
         return cls(job, queue, **{name: counted(found.get(name)) for name in _COUNTS})
 
 
-_COUNTS = ("handled", "failed", "retrying", "handled_after_retry", "failed_after_retry")
+_COUNTS = (
+    "handled",
+    "failed",
+    "retrying",
+    "handled_after_retry",
+    "failed_after_retry",
+    "discarded",
+    "discarded_after_retry",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,7 @@ class OutcomeTotals:
         succeeded: how many were handled at their first attempt.
         failing: how many failed at least once: they are being retried, or failed again. Each counts
             once.
-        failed_again: how many were set aside again.
+        failed_again: how many were set aside again, or discarded.
     """
 
     succeeded: int = 0

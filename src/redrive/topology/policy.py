@@ -1,13 +1,15 @@
 """How often and after how long a failing message is retried."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Self
 
 from redrive.duration_text import format_duration
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, GiveUp, InvalidMessage
+from redrive.topology import names
 from redrive.topology.backoff import NOTHING, Backoff, Delays, backoff_of
 from redrive.topology.durations import Duration, duration_of
 
@@ -18,6 +20,9 @@ MAX_TTL_MS = 2**32 - 1
 ROCKETMQ_LEVELS = "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """The delays of RocketMQ's sixteen retries. Source: RocketMQ 4 and 5, `messageDelayLevel` from its
 third level on."""
+
+FINAL = (GiveUp, InvalidMessage)
+"""Errors after which a message is never retried."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 _USUAL_RETRIES = 3
@@ -32,37 +37,88 @@ def _check_whole(name: str, value: int, least: int) -> None:
 
 @dataclass(frozen=True, slots=True, init=False)
 class ErrorRule:
-    """Exceptions to a policy's numbers for one kind of error; None keeps the policy's number.
+    """What a policy does differently for one kind of error; None keeps the policy's number.
 
     Args:
         max_retries: how many retries a message may have had when it fails with this error, counting
-            all of its retries; 0 sets it aside at once.
+            all of its retries; 0 allows none.
         backoff: how long each retry waits: one delay for all of them, a list of delays,
             `Exponential` or `Linear`.
+        when: a function of the exception that returns whether the rule applies; None if it applies
+            to every exception of its class. If it raises, that is logged, and the rule does not
+            apply.
+        discard: whether a message that is not retried (any more) is acked, counted and logged, and
+            kept nowhere.
+        failed_queue: which failed queue such a message is set aside in: `invalid` is
+            `QUEUE@failed.invalid`, which is declared with the subscription. By default
+            `QUEUE@failed`.
 
     Raises:
-        ConfigurationError: a number is negative or not whole, or the backoff is invalid.
+        ConfigurationError: an argument is invalid, or two of them contradict each other.
     """
 
     max_retries: int | None
     backoff: Backoff | None
+    when: Callable[[BaseException], bool] | None
+    discard: bool
+    failed_queue: str
 
     def __init__(
         self,
         max_retries: int | None = None,
         backoff: Backoff | Duration | Sequence[Duration] | None = None,
+        *,
+        when: Callable[[BaseException], bool] | None = None,
+        discard: bool = False,
+        failed_queue: str = "",
     ) -> None:
         if max_retries is not None:
             _check_whole("max_retries of an error rule", max_retries, 0)
-        object.__setattr__(self, "max_retries", max_retries)
-        object.__setattr__(self, "backoff", None if backoff is None else backoff_of(backoff))
+        if when is not None and (isinstance(when, type) or not callable(when)):
+            raise ConfigurationError(
+                f"when is {when!r:.200}", "Give a function of the exception; classes are keys."
+            )
+        if not isinstance(discard, bool):
+            raise ConfigurationError(f"discard is {discard!r:.200}", "Give True or False.")
+        if failed_queue != "":
+            names.check_failed_kind(failed_queue)
+            if discard:
+                raise ConfigurationError(
+                    f"an error rule discards, and has the failed queue {failed_queue!r}",
+                    "Leave one of them out.",
+                )
+        set_ = object.__setattr__
+        set_(self, "max_retries", max_retries)
+        set_(self, "backoff", None if backoff is None else backoff_of(backoff))
+        set_(self, "when", when)
+        set_(self, "discard", discard)
+        set_(self, "failed_queue", failed_queue)
+
+    def __repr__(self) -> str:
+        given = {
+            "max_retries": self.max_retries,
+            "backoff": self.backoff,
+            "when": None
+            if self.when is None
+            else getattr(self.when, "__name__", type(self.when).__name__),
+            "discard": self.discard or None,
+            "failed_queue": self.failed_queue or None,
+        }
+        parts = (f"{name}={value!r}" for name, value in given.items() if value is not None)
+        return f"ErrorRule({', '.join(parts)})"
 
 
 NO_RETRY = ErrorRule(max_retries=0)
 """Sets a message aside at its first error of this kind."""
+DISCARD = ErrorRule(max_retries=0, discard=True)
+"""Acks a message at its first error of this kind, and keeps it nowhere."""
+THE_USUAL = ErrorRule()
+"""The rule of an error that has none."""
 
-_NO_RULES: Mapping[type[BaseException], ErrorRule] = MappingProxyType({})
-_THE_USUAL = ErrorRule()
+ErrorRules = Mapping[type[BaseException], ErrorRule | Sequence[ErrorRule]] | Sequence[ErrorRule]
+"""Rules by exception class, one or several for each; or rules for any exception."""
+
+_NO_RULES: ErrorRules = ()
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -82,21 +138,24 @@ class RetryPolicy:
         backoff: delays that differ from retry to retry: a list of them, `Exponential` or `Linear`.
             Delays that neither the retry queue nor the broker itself can provide go through the
             delay ladder.
-        errors: rules for kinds of exceptions; a rule for a class also applies to its subclasses,
-            and the most specific one wins. In an exception group, the error with the fewest allowed
-            retries decides.
+        errors: rules for kinds of exceptions, by class: one `ErrorRule`, or a list of them of which
+            the first that applies wins. A rule for a class also applies to its subclasses, and the
+            most specific class wins. A list without classes has rules for any exception. If no rule
+            applies to an error, the rules for its explicit causes (`raise … from …`) are looked at.
+            In an exception group, the error with the fewest allowed retries decides.
         max_age: a message published longer ago than this is not retried. A requeued message is
             judged by its retries alone.
 
     Raises:
-        ConfigurationError: a number is negative or not whole, or a delay is invalid or too long.
+        ConfigurationError: a number is negative or not whole, a delay is invalid or too long, or a
+            rule can never apply.
     """
 
     max_retries: int
     delay: timedelta
     max_crashes: int
     backoff: Backoff | None
-    errors: Mapping[type[BaseException], ErrorRule] = field(hash=False)
+    errors: Mapping[type[BaseException], tuple[ErrorRule, ...]] = field(hash=False)
     max_age: timedelta | None
 
     def __init__(
@@ -105,7 +164,7 @@ class RetryPolicy:
         delay: Duration = timedelta(seconds=30),
         max_crashes: int = 5,
         backoff: Backoff | Duration | Sequence[Duration] | None = None,
-        errors: Mapping[type[BaseException], ErrorRule] = _NO_RULES,
+        errors: ErrorRules = _NO_RULES,
         max_age: Duration | None = None,
     ) -> None:
         waits = None if backoff is None else backoff_of(backoff)
@@ -130,7 +189,10 @@ class RetryPolicy:
         Raises:
             ConfigurationError: the delay is invalid or too long.
         """
-        rules = {kind: ErrorRule(rule.max_retries) for kind, rule in self.errors.items()}
+        rules = {
+            kind: [replace(rule, backoff=None) for rule in of_kind]
+            for kind, of_kind in self.errors.items()
+        }
         return RetryPolicy(
             self.max_retries, delay, self.max_crashes, errors=rules, max_age=self.max_age
         )
@@ -141,7 +203,7 @@ class RetryPolicy:
         text: str,
         *,
         max_crashes: int = 5,
-        errors: Mapping[type[BaseException], ErrorRule] = _NO_RULES,
+        errors: ErrorRules = _NO_RULES,
         max_age: Duration | None = None,
     ) -> Self:
         """Return a policy with one retry for each of RocketMQ's delay levels in a text such as `10s
@@ -160,7 +222,7 @@ class RetryPolicy:
         cls,
         *,
         max_crashes: int = 5,
-        errors: Mapping[type[BaseException], ErrorRule] = _NO_RULES,
+        errors: ErrorRules = _NO_RULES,
         max_age: Duration | None = None,
     ) -> Self:
         """Return RocketMQ's own default: sixteen retries, from ten seconds to two hours.
@@ -170,16 +232,30 @@ class RetryPolicy:
         """
         return cls.levels(ROCKETMQ_LEVELS, max_crashes=max_crashes, errors=errors, max_age=max_age)
 
-    def max_retries_of(self, error: type[BaseException] | None) -> int:
-        """Return how many retries a message that fails with this error is allowed."""
-        rule = self._rule_of(error).max_retries
-        return self.max_retries if rule is None else rule
+    def rules_for(self, kind: type[BaseException]) -> Iterator[ErrorRule]:
+        """Yield the rules for a class of exceptions, in the order in which they are to be tried:
+        those of the most specific class first. `GiveUp` and `InvalidMessage` have only rules of
+        their own classes, so that a rule for `Exception` does not discard them."""
+        own = next((one for one in FINAL if issubclass(kind, one)), BaseException)
+        for base in kind.__mro__:
+            if base in self.errors and issubclass(base, own):
+                yield from self.errors[base]
 
-    def delay_of(self, error: type[BaseException] | None, retry: int, chance: float) -> timedelta:
-        """Return how long the n-th retry of a message that fails with this error waits; `retry`
-        counts from 1, `chance` is a random number from 0 to 1."""
-        backoff = self._rule_of(error).backoff or self.backoff
+    def max_retries_of(self, rule: ErrorRule) -> int:
+        """Return how many retries a message that fails with an error of this rule is allowed."""
+        return self.max_retries if rule.max_retries is None else rule.max_retries
+
+    def delay_of(self, rule: ErrorRule, retry: int, chance: float) -> timedelta:
+        """Return how long the n-th retry of a message that fails with an error of this rule waits;
+        `retry` counts from 1, `chance` is a random number from 0 to 1."""
+        backoff = rule.backoff or self.backoff
         return self.delay if backoff is None else backoff.delay(retry, chance)
+
+    @property
+    def failed_queues(self) -> tuple[str, ...]:
+        """The failed queues that rules name."""
+        named = (rule.failed_queue for rule in self._rules if rule.failed_queue)
+        return tuple(dict.fromkeys(named))
 
     @property
     def span(self) -> tuple[timedelta, timedelta]:
@@ -193,10 +269,11 @@ class RetryPolicy:
         looked_at = min(self.max_retries, _RETRIES_LOOKED_AT)
         try:
             total = sum(
-                (self.delay_of(None, retry, chance) for retry in range(1, looked_at + 1)), NOTHING
+                (self.delay_of(THE_USUAL, retry, chance) for retry in range(1, looked_at + 1)),
+                NOTHING,
             )
             if looked_at < self.max_retries:  # by then a backoff has reached its longest
-                last = self.delay_of(None, self.max_retries, chance)
+                last = self.delay_of(THE_USUAL, self.max_retries, chance)
                 total += (self.max_retries - looked_at) * last
         except OverflowError:
             total = timedelta.max
@@ -221,7 +298,10 @@ class RetryPolicy:
         if self.backoff is not None:
             parts.append(f"backoff={self.backoff!r}")
         if self.errors:
-            rules = ", ".join(f"{kind.__name__}: {rule!r}" for kind, rule in self.errors.items())
+            rules = ", ".join(
+                f"{kind.__name__}: {list(of_kind) if len(of_kind) > 1 else of_kind[0]!r}"
+                for kind, of_kind in self.errors.items()
+            )
             parts.append(f"errors={{{rules}}}")
         if self.max_age is not None:
             parts.append(f"max_age={format_duration(self.max_age)!r}")
@@ -233,30 +313,27 @@ class RetryPolicy:
         several ways, and all of its retries count."""
         own = [] if self.backoff is None else [(self.backoff, most_retries_of(self))]
         return own + [
-            (rule.backoff, self.max_retries if rule.max_retries is None else rule.max_retries)
-            for rule in self.errors.values()
+            (rule.backoff, self.max_retries_of(rule))
+            for rule in self._rules
             if rule.backoff is not None
         ]
 
-    def _rule_of(self, error: type[BaseException] | None) -> ErrorRule:
-        if error is None or not self.errors:
-            return _THE_USUAL
-        return next(
-            (self.errors[kind] for kind in error.__mro__ if kind in self.errors), _THE_USUAL
-        )
+    @property
+    def _rules(self) -> Iterator[ErrorRule]:
+        return itertools.chain.from_iterable(self.errors.values())
 
 
 def most_retries_of(policy: RetryPolicy) -> int:
     """Return the largest number of retries that any error is allowed."""
     if not policy.errors:
         return policy.max_retries
-    return max(policy.max_retries, *(rule.max_retries or 0 for rule in policy.errors.values()))
+    return max(policy.max_retries, *(rule.max_retries or 0 for rule in policy._rules))
 
 
-def leniency_of(policy: RetryPolicy, error: type[BaseException]) -> tuple[int, bool]:
-    """Return a key that sorts the error that decides for a group first: the fewest retries, then a
+def leniency_of(policy: RetryPolicy, rule: ErrorRule) -> tuple[int, bool]:
+    """Return a key that sorts the rule that decides for a group first: the fewest retries, then a
     rule of its own."""
-    return policy.max_retries_of(error), policy._rule_of(error) is _THE_USUAL
+    return policy.max_retries_of(rule), rule is THE_USUAL
 
 
 def longest_wait_of(policy: RetryPolicy) -> timedelta:
@@ -285,28 +362,48 @@ def _checked_delay(delay: timedelta) -> timedelta:
     return delay
 
 
-def _checked_rules(
-    rules: Mapping[type[BaseException], ErrorRule],
-) -> Mapping[type[BaseException], ErrorRule]:
+def _checked_rules(rules: ErrorRules) -> Mapping[type[BaseException], tuple[ErrorRule, ...]]:
+    if isinstance(rules, list | tuple):
+        rules = {BaseException: rules} if rules else {}
     if not isinstance(rules, Mapping):
         raise ConfigurationError(
             f"errors is {rules!r}",
             "Give a dict of exception classes and their ErrorRule, or NO_RETRY.",
         )
-    for kind, rule in rules.items():
-        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+    return MappingProxyType({kind: _rules_of(kind, given) for kind, given in rules.items()})
+
+
+def _rules_of(
+    kind: type[BaseException], given: ErrorRule | Sequence[ErrorRule]
+) -> tuple[ErrorRule, ...]:
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        raise ConfigurationError(
+            f"errors has a rule for {kind!r}, which is not an exception class",
+            "Give exception classes.",
+        )
+    if issubclass(kind, BaseExceptionGroup):
+        raise ConfigurationError(
+            f"errors has a rule for {kind.__name__}, a group of exceptions, and groups are split "
+            "into their exceptions",
+            "Give rules for the exceptions in it.",
+        )
+    rules = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not rules or not all(isinstance(rule, ErrorRule) for rule in rules):
+        raise ConfigurationError(
+            f"the rule for {kind.__name__} is {given!r}", "Give an ErrorRule, or NO_RETRY."
+        )
+    seen: list[object] = []
+    for number, rule in enumerate(rules, 1):
+        if rule.when in seen or None in seen:
             raise ConfigurationError(
-                f"errors has a rule for {kind!r}, which is not an exception class",
-                "Give exception classes.",
+                f"rule {number} for {kind.__name__} can never apply: an earlier one "
+                + ("has the same `when`" if rule.when in seen else "has no `when`"),
+                "Put the rule without `when` last, and give each other one its own.",
             )
-        if issubclass(kind, BaseExceptionGroup):
+        seen.append(rule.when)
+        if issubclass(kind, FINAL) and (rule.max_retries or rule.backoff is not None):
             raise ConfigurationError(
-                f"errors has a rule for {kind.__name__}, a group of exceptions, and groups are "
-                "split into their exceptions",
-                "Give rules for the exceptions in it.",
+                f"the rule for {kind.__name__} has retries, and such an error is never retried",
+                "Leave max_retries and backoff out.",
             )
-        if not isinstance(rule, ErrorRule):
-            raise ConfigurationError(
-                f"the rule for {kind.__name__} is {rule!r}", "Give an ErrorRule, or NO_RETRY."
-            )
-    return MappingProxyType(dict(rules))
+    return rules

@@ -15,7 +15,7 @@ from redrive.redaction import redact
 from redrive.topology import headers
 from redrive.topology.headers import Delivery
 from redrive.topology.ladder import Ladder
-from redrive.topology.names import ExchangeFamily
+from redrive.topology.names import ExchangeFamily, failed_queue
 from redrive.topology.parked_keys import ParkedPlace
 
 OWN_HEADERS_ROOM = 16 * 1024
@@ -118,10 +118,11 @@ def give_up(
     error: ErrorReport,
     retries: int,
     place: ParkedPlace | None = None,
+    kind: str = "",
     context: MoveContext,
 ) -> Publish:
-    """Return the publish that sets a message aside in the failed queue, with everything needed to
-    understand it.
+    """Return the publish that sets a message aside in the failed queue, or in the one for a kind of
+    error, with everything needed to understand it.
 
     If the user's own headers leave little room, the traceback is dropped first, then the error's
     message, then the rest; failure id and error type stay unless nothing fits at all.
@@ -151,7 +152,8 @@ def give_up(
         room.takes_each(useful)
         room.takes_text(headers.ERROR_MESSAGE, redact(error.message), _shorten_end)
         room.takes_text(headers.ERROR_TRACEBACK, redact(error.traceback), _shorten_middle)
-    return Publish(exchanges.failed, delivery.queue, room.filled(), delivery.body, complete)
+    key = failed_queue(delivery.queue, kind) if kind else delivery.queue
+    return Publish(exchanges.failed, key, room.filled(), delivery.body, complete)
 
 
 def republish(

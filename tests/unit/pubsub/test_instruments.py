@@ -37,7 +37,7 @@ from redrive.pubsub.probes import measuring
 from redrive.pubsub.stops import Stop, Stops
 from redrive.pubsub.telemetry import Telemetry
 from redrive.pubsub.verdict import Verdict
-from redrive.topology.decision import Ack, Drop, MoveToFailed, Settlement
+from redrive.topology.decision import Ack, Discard, Drop, MoveToFailed, Settlement
 from redrive.topology.headers import Delivery
 from redrive.topology.rewrite import ErrorReport
 
@@ -244,6 +244,7 @@ def test_subscribers_that_are_stopped_are_a_metric_that_says_why_as_long_as_they
     [
         (Ack(), "handled"),
         (Drop(), "let-go"),
+        (Discard("not-retryable", 0), "discarded"),
         (MoveToFailed("retries-exhausted", ErrorReport("ValueError", "no"), 1), "given-up"),
     ],
 )

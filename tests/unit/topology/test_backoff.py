@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -5,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
-from redrive.topology.backoff import Delays, Exponential, Linear, backoff_of
+from redrive.topology.backoff import Backoff, Delays, Exponential, Linear, backoff_of
 from redrive.topology.model import Subscription
-from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy, most_retries_of
+from redrive.topology.policy import (
+    NO_RETRY,
+    THE_USUAL,
+    ErrorRule,
+    RetryPolicy,
+    most_retries_of,
+)
 
 SECOND = timedelta(seconds=1)
 
@@ -15,7 +22,12 @@ SECOND = timedelta(seconds=1)
 def waits(
     policy: RetryPolicy, count: int, error: type[BaseException] | None = None, chance: float = 0.0
 ) -> list[float]:
-    return [policy.delay_of(error, retry, chance).total_seconds() for retry in range(1, count + 1)]
+    rule = rule_of(policy, error)
+    return [policy.delay_of(rule, retry, chance).total_seconds() for retry in range(1, count + 1)]
+
+
+def rule_of(policy: RetryPolicy, error: type[BaseException] | None) -> ErrorRule:
+    return THE_USUAL if error is None else next(policy.rules_for(error), THE_USUAL)
 
 
 def test_a_policy_without_a_backoff_waits_the_same_each_time() -> None:
@@ -146,7 +158,8 @@ def test_the_most_specific_rule_counts_for_an_error(
     error: type[BaseException] | None, max_retries: int, delay: float
 ) -> None:
     policy = RetryPolicy(errors=RULES)
-    assert (policy.max_retries_of(error), waits(policy, 1, error)) == (max_retries, [delay])
+    retries = policy.max_retries_of(rule_of(policy, error))
+    assert (retries, waits(policy, 1, error)) == (max_retries, [delay])
 
 
 def test_the_most_retries_are_those_of_the_most_patient_rule() -> None:
@@ -209,3 +222,34 @@ def test_a_linear_backoff_waits_n_times_as_long_up_to_its_cap() -> None:
 def test_a_linear_backoff_whose_cap_is_shorter_than_its_first_delay_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="is shorter than its first delay"):
         Linear(2 * SECOND, SECOND)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda jitter: Delays("10s", jitter),
+        lambda jitter: Delays(["1s", "10s"], jitter),
+        lambda jitter: Linear("5s", "10s", jitter),
+        lambda jitter: Exponential("5s", 2, "10s", jitter),
+    ],
+)
+def test_each_backoff_takes_a_random_share_off(made: Callable[[float], Backoff]) -> None:
+    policy = RetryPolicy(2, backoff=made(0.5))
+    assert waits(policy, 2, chance=0.0)[1] == 10
+    assert waits(policy, 2, chance=1.0)[1] == 5
+    assert policy.span[0] * 2 == policy.span[1]
+    assert made(0.5).longest(2) == 10 * SECOND
+    with pytest.raises(ConfigurationError, match="jitter"):
+        made(1.5)
+
+
+def test_jitter_of_a_linear_backoff_takes_the_delay_ladder_where_the_broker_holds_back() -> None:
+    plain, jittered = (
+        Subscription(
+            "q", retry=RetryPolicy(3, backoff=Linear("1s", "3s", jitter)), retry_via="broker"
+        )
+        for jitter in (0.0, 0.1)
+    )
+    assert plain.longest_on_the_ladder == timedelta(0)
+    assert jittered.longest_on_the_ladder == 3 * SECOND
+    assert jittered.held_back_for == (30 * SECOND, 30 * SECOND)

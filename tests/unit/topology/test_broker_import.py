@@ -14,6 +14,7 @@ from redrive.topology.model import Binding, QueueType, RetryVia, Subscription
 from redrive.topology.names import ExchangeFamily
 from redrive.topology.policy import RetryPolicy
 from redrive.topology.tags import TagFilter
+from redrive.topology.text_filter import TextFilter
 
 USER = Subscription("ucenter@user", ["user.*"])
 
@@ -51,7 +52,7 @@ kinds: st.SearchStrategy[tuple[QueueType, RetryVia]] = st.sampled_from(
     [("quorum", "dead-letter"), ("classic", "dead-letter"), ("classic", "republish")]
 )
 subscriptions = st.builds(
-    lambda queue, keys, own, exchange, suffixes, delay, kinds, tags: Subscription(
+    lambda queue, keys, own, exchange, suffixes, delay, kinds, tags, failed, where: Subscription(
         f"{queue}.q",
         sorted({*keys, f"{queue}.q"} if own else {*keys}),
         ExchangeFamily(f"x.{exchange}", *suffixes),
@@ -59,6 +60,8 @@ subscriptions = st.builds(
         kinds[0],
         kinds[1],
         tags,
+        failed_queues=failed,
+        where=where,
     ),
     words,
     st.lists(words | st.just("#") | st.just("*.paid"), max_size=4),
@@ -68,6 +71,11 @@ subscriptions = st.builds(
     st.integers(1, 2**32 - 1),
     kinds,
     st.none() | st.sampled_from(["vip", "vip || eu", "a && (b || c)"]).map(TagFilter),
+    st.sampled_from([(), ("invalid", "true"), ("5",)]),
+    st.none()
+    | st.sampled_from(
+        ["headers.country = 'DE' and headers->>'it''s' = '\"'", "headers.n = '5'"]
+    ).map(TextFilter),
 )
 
 
@@ -245,6 +253,8 @@ def test_a_subscription_whose_messages_the_broker_holds_back_is_recovered(
         retry_via="broker",
         tags=TagFilter("vip"),
         max_failed=10,
+        failed_queues=("invalid",),
+        where=TextFilter("headers->>'country' = 'DE'"),
     )
     recovered = recover(on_broker(held_back))
     assert (recovered.subscriptions, recovered.notes) == ((held_back,), ())
@@ -277,3 +287,12 @@ def test_a_queue_that_holds_messages_back_and_has_no_failed_exchange_is_left_out
     observed = on_broker(replace(USER, retry_via="broker"))
     unbound = replace(observed, bindings=frozenset())
     assert "belongs to no exchange that it is bound to" in recover(unbound).notes[0]
+
+
+def test_a_filter_whose_bindings_ask_for_different_headers_is_left_out() -> None:
+    where = Subscription("q", ["a"], where=TextFilter("headers.country = 'DE'"))
+    observed = on_broker(where)
+    other = Binding(where.filter_exchange, "q", "", arguments=(("country", "AT"),))
+    recovered = recover(bound_to(observed, *observed.bindings, other))
+    assert recovered.subscriptions == ()
+    assert "matches no message" in recovered.notes[0]

@@ -8,6 +8,7 @@ from redrive.topology import dead_letter_names
 @pytest.mark.parametrize(
     ("queue", "origin", "dialects"),
     [
+        ("shop@orders@failed.invalid", "shop@orders", ("redrive",)),
         ("EasyNetQ_Default_Error_Queue", None, ("easynetq",)),
         ("wolverine-dead-letter-queue", None, ("wolverine",)),
         ("error", None, ("nservicebus", "rebus")),

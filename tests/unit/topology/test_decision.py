@@ -25,11 +25,15 @@ from redrive.topology import headers
 from redrive.topology.broker_version import NEWEST, BrokerVersion
 from redrive.topology.decision import (
     Ack,
+    AckIt,
     Arrived,
+    Discard,
     Handle,
     Handled,
     MoveToFailed,
     Outcome,
+    PublishThenAck,
+    PutBack,
     Raised,
     RetryByReject,
     RetryByRepublish,
@@ -40,7 +44,7 @@ from redrive.topology.decision import (
 )
 from redrive.topology.headers import Delivery
 from redrive.topology.model import Subscription
-from redrive.topology.policy import RetryPolicy
+from redrive.topology.policy import DISCARD, ErrorRule, RetryPolicy
 from redrive.topology.rewrite import ErrorReport
 
 CONTINUES = BrokerVersion(3, 10, 8)
@@ -55,6 +59,8 @@ outcomes = st.sampled_from(
         Raised(ERROR),
         Raised(ERROR, "gave-up"),
         Raised(ERROR, "invalid-message"),
+        Raised(ERROR, "invalid-message", rule=DISCARD),
+        Raised(ERROR, rule=ErrorRule(1, failed_queue="invalid")),
     ]
 )
 subscriptions = st.builds(
@@ -79,6 +85,46 @@ def rejected(count: int) -> Table:
     return deaths(death(RETRY, "expired", count), death(QUEUE, "rejected", count))
 
 
+# --- what the rule for an error says --------------------------------------------------------------
+
+DISCARDS = ErrorRule(1, discard=True)
+OF_ITS_OWN = ErrorRule(failed_queue="invalid")
+
+
+def test_a_rule_discards_what_it_does_not_retry_and_says_so() -> None:
+    first = decided(first_delivery(), SUBSCRIPTION, Raised(ERROR, rule=DISCARDS), IGNORES)
+    assert first == RetryByReject(1, SUBSCRIPTION.retry.delay, 1)
+    settlement = decided(returned(rejected(1)), SUBSCRIPTION, Raised(ERROR, rule=DISCARDS), IGNORES)
+    assert isinstance(settlement, Discard)
+    assert settlement == Discard("retries-exhausted", 1)
+    assert route(settlement, first_delivery(), SUBSCRIPTION, CIRCUMSTANCES) == AckIt()
+    assert (
+        whereabouts(settlement, SUBSCRIPTION)
+        == "gone: its error's rule discards it (retries-exhausted after 1 retry)"
+    )
+
+
+@pytest.mark.parametrize("give_up", [None, "gave-up", "invalid-message"])
+def test_a_rule_sets_a_message_aside_in_a_failed_queue_of_its_own(
+    give_up: Literal["gave-up", "invalid-message"] | None,
+) -> None:
+    outcome = Raised(ERROR, give_up, rule=OF_ITS_OWN)
+    settlement = decided(returned(rejected(3)), SUBSCRIPTION, outcome, IGNORES)
+    assert isinstance(settlement, MoveToFailed)
+    step = route(settlement, returned(rejected(3)), SUBSCRIPTION, CIRCUMSTANCES)
+    assert isinstance(step, PublishThenAck)
+    assert (step.publish.exchange, step.publish.routing_key) == (
+        "master.failed",
+        f"{QUEUE}@failed.invalid",
+    )
+    assert f"in {QUEUE}@failed.invalid (" in whereabouts(settlement, SUBSCRIPTION)
+
+
+def test_a_known_outage_does_not_discard_a_message() -> None:
+    outcome = Raised(ERROR, rule=DISCARD, outage="known")
+    assert isinstance(decided(first_delivery(), SUBSCRIPTION, outcome, IGNORES), PutBack)
+
+
 # --- totality -------------------------------------------------------------------------------------
 
 
@@ -93,7 +139,7 @@ def test_there_is_a_decision_for_whatever_comes(
         case Handled():
             assert decision == Ack()
         case Raised():
-            assert isinstance(decision, RetryByReject | RetryByRepublish | MoveToFailed)
+            assert isinstance(decision, RetryByReject | RetryByRepublish | MoveToFailed | Discard)
 
 
 @given(deliveries, subscriptions, outcomes, versions)

@@ -277,6 +277,7 @@ def test_the_schema_has_every_key_with_a_description_and_forbids_others() -> Non
     assert set(subscription["properties"]) == {
         "delay_by",
         "exchange",
+        "failed_queues",
         "max_failed",
         "ordered",
         "queue_type",
@@ -285,6 +286,7 @@ def test_the_schema_has_every_key_with_a_description_and_forbids_others() -> Non
         "routing_keys",
         "tags",
         "when_given_up",
+        "where",
     }
     assert all(
         "description" in described or "$ref" in described

@@ -1,15 +1,17 @@
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, GiveUp, InvalidMessage
+from redrive.topology import names
 from redrive.topology.backoff import Exponential, Linear
 from redrive.topology.durations import Duration
 from redrive.topology.model import Subscription
-from redrive.topology.policy import NO_RETRY, ErrorRule, RetryPolicy
+from redrive.topology.policy import DISCARD, NO_RETRY, THE_USUAL, ErrorRule, RetryPolicy
 
 
 def test_a_message_is_tried_again_three_times_after_30_seconds_by_default() -> None:
@@ -47,7 +49,8 @@ def test_a_delay_may_be_given_in_seconds_as_a_text_or_as_a_timedelta(delay: Dura
     )
     same = timedelta(seconds=30)
     assert (policy.delay, policy.max_age) == (same, same)
-    assert policy.delay_of(None, 1, 0) == policy.delay_of(ValueError, 1, 0) == same
+    (rule,) = policy.rules_for(ValueError)
+    assert policy.delay_of(THE_USUAL, 1, 0) == policy.delay_of(rule, 1, 0) == same
 
 
 @pytest.mark.parametrize("delay", [None, True, "30", "soon", b"30s", float("nan")], ids=repr)
@@ -92,11 +95,8 @@ def test_a_list_of_delays_is_as_many_retries_unless_a_number_is_given() -> None:
 )
 def test_the_levels_of_rocketmq_take_the_rest_of_a_policy(made: Callable[..., RetryPolicy]) -> None:
     policy = made(max_crashes=2, errors={KeyError: NO_RETRY}, max_age=timedelta(hours=1))
-    assert (policy.max_crashes, policy.max_retries_of(KeyError), policy.max_age) == (
-        2,
-        0,
-        timedelta(hours=1),
-    )
+    assert (policy.max_crashes, policy.max_age) == (2, timedelta(hours=1))
+    assert list(policy.rules_for(KeyError)) == [NO_RETRY]
 
 
 def test_another_delay_leaves_the_numbers_of_retries_as_they_are() -> None:
@@ -155,3 +155,93 @@ def test_what_a_policy_has_besides_is_in_its_repr() -> None:
     policy = RetryPolicy(max_crashes=2, errors={KeyError: NO_RETRY}, max_age="1h")
     assert "max_crashes=2, errors={KeyError: ErrorRule(" in repr(policy)
     assert "backoff=Linear(" in repr(RetryPolicy(backoff=Linear("1s")))
+
+
+def is_throttled(error: BaseException) -> bool:
+    return "429" in str(error)
+
+
+def test_the_rules_of_the_most_specific_class_come_first_each_list_in_its_order() -> None:
+    first, second = ErrorRule(1, when=is_throttled), ErrorRule(2)
+    policy = RetryPolicy(errors={Exception: NO_RETRY, OSError: [first, second]})
+    assert list(policy.rules_for(TimeoutError)) == [first, second, NO_RETRY]
+    assert list(policy.rules_for(SystemExit)) == []
+
+
+def test_rules_without_classes_are_for_any_exception() -> None:
+    rule = ErrorRule(9, when=is_throttled)
+    assert list(RetryPolicy(errors=[rule]).rules_for(SystemExit)) == [rule]
+
+
+@pytest.mark.parametrize("final", [GiveUp, InvalidMessage])
+def test_errors_that_are_final_have_only_rules_of_their_own_classes(final: type[Exception]) -> None:
+    unreadable = ErrorRule(failed_queue="unreadable")
+    policy = RetryPolicy(errors={Exception: DISCARD, final: unreadable})
+    assert list(policy.rules_for(final)) == [unreadable]
+
+
+@pytest.mark.parametrize(
+    ("rules", "problem"),
+    [
+        ({KeyError: [NO_RETRY, ErrorRule(1, when=is_throttled)]}, "rule 2 for KeyError can never"),
+        ([ErrorRule(1, when=is_throttled), ErrorRule(2, when=is_throttled)], "has the same `when`"),
+        ({GiveUp: ErrorRule(3)}, "never retried"),
+        ({InvalidMessage: ErrorRule(backoff="1s")}, "never retried"),
+        ({KeyError: []}, "the rule for KeyError is"),
+        ([KeyError], "the rule for BaseException is"),
+        (5, "errors is 5"),
+    ],
+)
+def test_a_rule_that_can_never_apply_is_refused(rules: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        RetryPolicy(errors=rules)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"when": "429"},
+        {"when": KeyError},
+        {"discard": 1},
+        {"failed_queue": "a.b"},
+        {"failed_queue": "x" * 61},
+        {"failed_queue": None},
+        {"failed_queue": "invalid", "discard": True},
+    ],
+)
+def test_an_error_rule_with_wrong_arguments_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        ErrorRule(**given)
+
+
+def test_a_rule_shows_what_is_given() -> None:
+    rule = ErrorRule(2, when=is_throttled, failed_queue="invalid")
+    assert repr(rule) == "ErrorRule(max_retries=2, when='is_throttled', failed_queue='invalid')"
+    assert repr(DISCARD) == "ErrorRule(max_retries=0, discard=True)"
+    policy = RetryPolicy(errors={OSError: [rule, DISCARD], KeyError: NO_RETRY})
+    assert f"OSError: [{rule!r}, {DISCARD!r}], KeyError: {NO_RETRY!r}" in repr(policy)
+
+
+def test_each_failed_queue_that_a_rule_names_is_declared_once_with_its_binding() -> None:
+    rules: dict[type[BaseException], ErrorRule | list[ErrorRule]] = {
+        KeyError: says_invalid(),
+        OSError: [ErrorRule(1, when=is_throttled), says_invalid()],
+    }
+    subscription = Subscription("q", retry=RetryPolicy(errors=rules), failed_queues=["other"])
+    topology = subscription.topology()
+    found = {queue.name for queue in topology.queues if "@failed" in queue.name}
+    assert found == {"q@failed", "q@failed.other", "q@failed.invalid"}
+    keys = {one.routing_key for one in topology.bindings if one.source == "master.failed"}
+    assert keys == {"q", "q@failed.other", "q@failed.invalid"}
+    assert names.failed_kinds("q") == "q@failed.*"
+
+
+def says_invalid() -> ErrorRule:
+    return ErrorRule(failed_queue="invalid")
+
+
+def test_a_failed_queue_of_its_own_needs_room_in_a_name_and_no_parked_keys() -> None:
+    with pytest.raises(ConfigurationError, match="queue name"):
+        Subscription("q" * 248, failed_queues=["invalid"])
+    with pytest.raises(ConfigurationError, match="parked together"):
+        Subscription("q", ordered=True, when_given_up="park", failed_queues=["invalid"])

@@ -15,7 +15,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.admin.management_api import QUICK_TIMEOUT, ManagementAPI
 from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.subscriber_base import SubscriberBase
-from redrive.pubsub.url import policy_of
+from redrive.pubsub.url import policy_of, tags_of
 from redrive.topology.flow import QueueCount
 from redrive.topology.headers import seconds_since
 from redrive.topology.queue_role import QueueRole, of_subscription
@@ -26,14 +26,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("redrive")
 
 
-def worker_policies(
-    destination: BrokerAccess, management_url: str | None, queues: Collection[str]
-) -> dict[str, list[str]] | None:
-    """Return the retry policies of each queue's workers, as text.
+class WorkerTexts(NamedTuple):
+    """The retry policies of a queue's workers, and what they select messages by, as text."""
 
-    There are several during a deployment, and none if nobody consumes the queue or its consumers
-    don't report one. Return None if the management API does not answer or does not let this user
-    see connections.
+    policies: list[str]
+    selections: list[str]
+
+
+def worker_texts(
+    destination: BrokerAccess, management_url: str | None, queues: Collection[str]
+) -> dict[str, WorkerTexts] | None:
+    """Return what each queue's workers say about themselves.
+
+    There are several policies during a deployment, and none if nobody consumes the queue or its
+    consumers don't report one. Return None if the management API does not answer or does not let
+    this user see connections.
     """
     try:
         with ManagementAPI.of(destination, management_url, QUICK_TIMEOUT) as management:
@@ -45,10 +52,14 @@ def worker_policies(
         for one in connections
         if isinstance(properties := one.get("client_properties"), dict)
     ]
-    return {
-        queue: sorted({policy for one in told if (policy := policy_of(one, queue))})
-        for queue in queues
-    }
+    found: dict[str, WorkerTexts] = {}
+    for queue in queues:
+        workers = [(policy, one) for one in told if (policy := policy_of(one, queue))]
+        selections = {tags_of(one, queue) for _, one in workers}
+        found[queue] = WorkerTexts(
+            sorted({policy for policy, _ in workers}), sorted(selections - {""})
+        )
+    return found
 
 
 def worker_outages(

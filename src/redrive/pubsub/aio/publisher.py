@@ -9,7 +9,13 @@ from typing import Self, cast
 from typing_extensions import override
 
 from redrive.amqp.field_table import FieldValue
-from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
+from redrive.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    HandlerTimeout,
+    RedriveError,
+    Unroutable,
+)
 from redrive.pubsub import publisher_base
 from redrive.pubsub.aio.connection import Connector, publishing_connection
 from redrive.pubsub.aio.declarer import declare_exchanges_on_thread, declare_ladder
@@ -19,6 +25,7 @@ from redrive.pubsub.in_flight import BulkTicket, InFlight
 from redrive.pubsub.publisher_base import (
     BATCH,
     NO_EXTRAS,
+    BulkMessage,
     Extras,
     PreparedPublish,
     Publishable,
@@ -129,17 +136,28 @@ class AsyncPublisher(PublisherBase):
         many = BulkTicket(report, mandatory, TaskInFlight())
         given_up: RedriveError | None = None
         batch: list[tuple[int, Outgoing]] = []
+        no_ladder: RedriveError | None = None
         position = -1
 
         async def take(message: Publishable, batch_size: int) -> None:
-            nonlocal batch, given_up, position
+            nonlocal batch, given_up, no_ladder, position
             position += 1
             if given_up is not None:
                 report.failed.append(FailedPublish(None, position, given_up))
                 return
             try:
-                batch.append((position, self._outgoing(message, many.settle)))
-            except ConfigurationError as error:
+                if isinstance(message, BulkMessage):
+                    outgoing, levels = self._bulk(message, many.settle)
+                    if self._lacks_ladder(levels):
+                        no_ladder = no_ladder or await self._failure_of_ladder(levels)
+                        if no_ladder is not None:
+                            raise no_ladder
+                else:
+                    outgoing = self._outgoing(message, many.settle)
+                batch.append((position, outgoing))
+            except HandlerTimeout:
+                raise
+            except RedriveError as error:
                 report.failed.append(FailedPublish(None, position, error))
             if len(batch) >= batch_size:
                 sending, batch = batch, []
@@ -163,6 +181,8 @@ class AsyncPublisher(PublisherBase):
         if given_up is None:
             await self._send_batch(session, many, batch, 1, limit)
         report.failed.sort(key=lambda failed: failed.position)
+        if report.failed or report.unroutable:
+            self._levels = 0  # as in publish
         self._unroutable += report.unroutable + sum(
             isinstance(failed.error, Unroutable) for failed in report.failed
         )
@@ -186,6 +206,14 @@ class AsyncPublisher(PublisherBase):
         if error is not None:
             self._levels = 0  # whatever happened, the delay's queues may be gone
             raise error
+
+    async def _failure_of_ladder(self, levels: int) -> RedriveError | None:
+        """Declare what a delay needs; return the error if that is impossible."""
+        try:
+            await self._declare_ladder(levels)
+        except RedriveError as error:
+            return error
+        return None
 
     @override
     async def close(self) -> None:

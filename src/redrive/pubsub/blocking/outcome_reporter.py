@@ -19,6 +19,7 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.topology import outcome_events
 from redrive.topology.decision import (
     Ack,
+    Discard,
     Drop,
     MoveToFailed,
     PutBack,
@@ -149,6 +150,9 @@ def _outcomes_of(delivery: Delivery, settlement: Settlement) -> tuple[str, ...]:
             return ("handled", "handled_after_retry") if retries_made(delivery) else ("handled",)
         case MoveToFailed(_, _, retries):
             return ("failed", "failed_after_retry") if retries else ("failed",)
+        case Discard(_, retries):
+            found = ("failed", "discarded")
+            return (*found, *(f"{name}_after_retry" for name in found)) if retries else found
         case (
             RetryByReject()
             | RetryByRepublish()

@@ -8,7 +8,13 @@ from typing import Self, cast
 from typing_extensions import override
 
 from redrive.amqp.field_table import FieldValue
-from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
+from redrive.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    HandlerTimeout,
+    RedriveError,
+    Unroutable,
+)
 from redrive.pubsub import publisher_base
 from redrive.pubsub.blocking.connection import Connector, publishing_connection
 from redrive.pubsub.blocking.declarer import declare_exchanges, declare_ladder
@@ -19,6 +25,7 @@ from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.publisher_base import (
     BATCH,
     NO_EXTRAS,
+    BulkMessage,
     Extras,
     PreparedPublish,
     Publishable,
@@ -100,6 +107,7 @@ class Publisher(PublisherBase):
         report = PublishReport()
         many = BulkTicket(report, mandatory, ThreadInFlight())
         given_up: RedriveError | None = None
+        no_ladder: RedriveError | None = None
         batch: list[tuple[int, Outgoing]] = []
         try:
             for position, message in enumerate(messages):
@@ -107,8 +115,18 @@ class Publisher(PublisherBase):
                     report.failed.append(FailedPublish(None, position, given_up))
                     continue
                 try:
-                    batch.append((position, self._outgoing(message, many.settle)))
-                except ConfigurationError as error:
+                    if isinstance(message, BulkMessage):
+                        outgoing, levels = self._bulk(message, many.settle)
+                        if self._lacks_ladder(levels):
+                            no_ladder = no_ladder or self._failure_of_ladder(levels)
+                            if no_ladder is not None:
+                                raise no_ladder
+                    else:
+                        outgoing = self._outgoing(message, many.settle)
+                    batch.append((position, outgoing))
+                except HandlerTimeout:
+                    raise
+                except RedriveError as error:
                     report.failed.append(FailedPublish(None, position, error))
                 if len(batch) >= BATCH:
                     given_up = self._send_batch(session, many, batch, 2 * self._window, limit)
@@ -118,6 +136,8 @@ class Publisher(PublisherBase):
             if given_up is None:
                 self._send_batch(session, many, batch, 1, limit)
         report.failed.sort(key=lambda failed: failed.position)
+        if report.failed or report.unroutable:
+            self._levels = 0  # as in publish
         self._count_unroutable(
             report.unroutable
             + sum(isinstance(failed.error, Unroutable) for failed in report.failed)
@@ -181,6 +201,14 @@ class Publisher(PublisherBase):
             if levels > self._levels:
                 declare_ladder(self._connector, self._exchanges, levels)
                 self._levels = levels
+
+    def _failure_of_ladder(self, levels: int) -> RedriveError | None:
+        """Declare what a delay needs; return the error if that is impossible."""
+        try:
+            self._declare_ladder(levels)
+        except RedriveError as error:
+            return error
+        return None
 
     def _count_unroutable(self, count: int) -> None:
         with self._starting:

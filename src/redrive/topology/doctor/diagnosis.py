@@ -543,10 +543,11 @@ def _different_tags(facts: Facts, question: Question) -> Iterator[Finding]:
     yield Finding(
         "different-tags",
         question.queue,
-        f"its subscribers ask for different tags: {_listed(asked)}",
+        f"its subscribers ask for different tags or filters: {_listed(asked)}",
         "A queue has one filter, that of the subscriber that declared it last. A message that "
-        "passes it goes to any of them, and messages that only the others want get to none.",
-        "Stop the subscribers with outdated tags; subscribers that should get different messages "
+        "passes it goes to any of them, which may decline it, and messages that only the others "
+        "want get to none.",
+        "Stop the outdated subscribers; subscribers that should get different messages "
         "each need a queue of their own.",
     )
 

@@ -96,6 +96,10 @@ def least_rights(role: Role, subscription: Subscription) -> tuple[Right, ...]:
                     else (Right("write", "exchange", family.retry, key=subscription.queue),)
                 ),
                 Right("write", "exchange", family.failed, key=subscription.queue),
+                *(
+                    Right("write", "exchange", family.failed, key=queue)
+                    for queue in subscription.own_failed_queues
+                ),
                 Right("read", "queue", family.control),
             )
         case "declarer":
