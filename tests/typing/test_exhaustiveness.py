@@ -17,7 +17,7 @@ class Novelty:
 
 
 '''
-SETTLEMENTS = "Settlement = Ack | Retried | PutBack | MoveToFailed | Drop\n"
+SETTLEMENTS = "Settlement = Ack | Retried | PutBack | MoveToFailed | Discard | Drop\n"
 OUTCOMES = "Outcome = Arrived | Handled | Raised | Overtaken\n"
 
 
