@@ -64,6 +64,10 @@ KINDS = {
             exchange: {main: shop, failed_suffix: .dead}
             tags: vip || eu && new
     """,
+    "a header with one value, and failed queues for kinds of errors": (
+        "subscriptions: {a@b: {routing_keys: [user.*], where: \"headers.country = 'DE'\", "
+        "failed_queues: [invalid, http]}}"
+    ),
     "tags without a pattern": "subscriptions: {a@b: {tags: vip}}",
     "tags of a classic queue with delays": """
         defaults: {queue_type: classic, max_failed: 9}
