@@ -43,6 +43,7 @@ _STEP = 0.2
 _LONGEST_ADDRESS = 12_000
 """Characters of an address that the console's server takes."""
 _LONGEST_ANSWER = 64 * 1024 * 1024
+_LARGEST_NUMBER = 10**12
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Comparison = Literal["succeeds", "same cause", "new cause"]
@@ -118,7 +119,7 @@ class Tried:
         traceback: its traceback.
         stage: `set-up`, `handler` or `clean-up`: where it failed.
         declined: whether the subscriber's `where` declines it.
-        seconds: how long its handler ran.
+        seconds: how long its handler ran; None if its command did not say.
         published: how many messages it would publish, by routing key.
         output: what its handler printed.
     """
@@ -131,7 +132,7 @@ class Tried:
     traceback: str = ""
     stage: str = "handler"
     declined: bool = False
-    seconds: float = 0.0
+    seconds: float | None = None
     published: Mapping[str, int] = field(default_factory=dict)
     output: str = ""
 
@@ -312,13 +313,13 @@ class Rehearsal:
             f"<testsuite name={_attribute(f'redrive failed try {self.queue}')} "
             f'tests="{len(self.tried)}" failures="{len(failures)}" errors="0" '
             f'timestamp="{self.began:%Y-%m-%dT%H:%M:%S}" '
-            f'time="{sum(one.seconds for one in self.tried):.3f}">'
+            f'time="{sum(one.seconds or 0 for one in self.tried):.3f}">'
         )
         lines = ['<?xml version="1.0" encoding="UTF-8"?>', suite]
         for one in self.tried:
             lines.append(
                 f"<testcase classname={_attribute(self.queue)} "
-                f'name={_attribute(one.failure_id)} time="{one.seconds:.3f}">'
+                f"name={_attribute(one.failure_id)}{_time(one.seconds)}>"
             )
             if one.after is not None:
                 said = f"{one.comparison}: {one.after.what}"
@@ -702,7 +703,11 @@ def _tried(message: FailedMessage, answer: Mapping[str, object], output: str) ->
         stage=str(answer.get("stage") or "handler"),
         declined=bool(answer.get("declined")),
         seconds=_number(answer.get("seconds")),
-        published={str(key): int(_number(count)) for key, count in published.items()}
+        published={
+            str(key): int(known)
+            for key, count in published.items()
+            if (known := _number(count)) is not None
+        }
         if isinstance(published, dict)
         else {},
         output=output,
@@ -724,8 +729,14 @@ def _tried(message: FailedMessage, answer: Mapping[str, object], output: str) ->
     )
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= _LARGEST_NUMBER else None  # not for NaN, either
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else f' time="{seconds:.3f}"'
 
 
 def _base64(data: bytes) -> str:

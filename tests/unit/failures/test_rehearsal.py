@@ -322,6 +322,17 @@ def test_a_command_of_another_language_answers_each_message_with_a_line() -> Non
     assert found.tried[0].output == f"of {QUEUE}\n"
 
 
+def test_what_a_command_does_not_say_is_not_known() -> None:
+    answer = '{"ok": true, "published": {"a": 2, "b": "?"}}'
+    words = (sys.executable, "-c", f"input(); print({answer!r})")
+    handler = Handler(command=words, timeout=60)
+    found = rehearse([message(1)], handler, queue=QUEUE)
+    (tried,) = found.tried
+    assert (tried.seconds, tried.published) == (None, {"a": 2})
+    (case,) = ET.fromstring(found.junit()).iter("testcase")
+    assert "time" not in case.attrib
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
