@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Malformed
@@ -35,6 +35,7 @@ from redrive.pubsub.engine import Engine
 from redrive.pubsub.handler import is_async, name_of
 from redrive.pubsub.handler_error import report_of, traceback_of
 from redrive.pubsub.handler_table import Call, HandlerTable
+from redrive.pubsub.lifecycle import BrokerAccess
 from redrive.pubsub.middleware import surrounded
 from redrive.pubsub.router_base import RouterBase, chosen_routes
 from redrive.pubsub.subscriber_base import SubscriberBase
@@ -59,6 +60,9 @@ _MOST_KEYS = 1000
 """Routing keys that are counted for one message."""
 _GRACE = 5.0
 """Seconds after its time limit in which a handler's process can say where it hangs."""
+
+
+AnyEngine = TypeVar("AnyEngine", bound=Engine)
 
 
 class Target(NamedTuple):
@@ -246,20 +250,13 @@ class Attempted:
         from redrive.pubsub.blocking.connection import Connector
         from redrive.pubsub.blocking.handler_run import ThreadEngine
 
-        app, subscriber, options, handlers = self._target
+        app = self._target.app
         with contextlib.ExitStack() as stack:
             if app is not None:
                 stack.enter_context(app.override(NOWHERE))
                 for function in app._lifespans:
                     stack.enter_context(lifespan_context(function, cast(Any, app)))
-            engine = ThreadEngine(
-                subscriber.subscription,
-                Connector(NOWHERE, "rehearsal"),
-                handlers,
-                options,
-                dropped=LossCounter(),
-                longest=lambda _: None,
-            )
+            engine = self._engine(ThreadEngine, Connector(NOWHERE, "rehearsal"))
             context = self._context(engine)
             if context is not None:
                 if not isinstance(context, contextlib.AbstractContextManager):
@@ -275,20 +272,13 @@ class Attempted:
         from redrive.pubsub.aio.connection import Connector
         from redrive.pubsub.aio.handler_run import TaskEngine
 
-        app, subscriber, options, handlers = self._target
+        app = self._target.app
         async with contextlib.AsyncExitStack() as stack:
             if app is not None:
                 stack.enter_context(app.override(NOWHERE))
                 for function in app._lifespans:
                     await stack.enter_async_context(lifespan_context(function, cast(Any, app)))
-            engine = TaskEngine(
-                subscriber.subscription,
-                Connector(NOWHERE, "rehearsal"),
-                handlers,
-                options,
-                dropped=LossCounter(),
-                longest=lambda _: None,
-            )
+            engine = self._engine(TaskEngine, Connector(NOWHERE, "rehearsal"))
             context = self._context(engine)
             if isinstance(context, contextlib.AbstractAsyncContextManager):
                 self._override(await stack.enter_async_context(context))
@@ -301,6 +291,18 @@ class Attempted:
             verdict = await self._task
             self._end()
         return verdict
+
+    def _engine(self, kind: Callable[..., AnyEngine], connector: BrokerAccess) -> AnyEngine:
+        """Return an engine of either shell, which is never started."""
+        _, subscriber, options, handlers = self._target
+        return kind(
+            subscriber.subscription,
+            connector,
+            handlers,
+            options,
+            dropped=LossCounter(),
+            longest=lambda _: None,
+        )
 
     def _context(self, engine: Engine) -> object:
         """Return what is around the handler; None if there is nothing, or no handler will run."""
