@@ -29,6 +29,7 @@ LONGEST_TRY = 60.0
 _MOST_DOUBTS = 3
 _MOST_CAUSES = 100
 _MOST_KEYS = 100
+_MOST_KNOWN = 100
 
 
 class _State(enum.Enum):
@@ -87,12 +88,13 @@ class Breaker:
         """Whether no message may begin now."""
         self.is_due = False
         """Whether the next message that begins is a try."""
-        self.is_watching = bool(outages)
-        """Whether `ended` has to be called: until something is answered, and once something has
-        failed so."""
-        self._has_answered = False
-        """Whether any attempt has been answered since the start, so that it is known that what
-        handlers need was there."""
+        self.is_watching = False
+        """Whether `ended` has to be called, since something has failed so before."""
+        self._failing: dict[object, None] = {}
+        """Messages that failed so since another one was answered."""
+        self._suspects: dict[object, None] = {}
+        """Messages that failed so before others were answered: if they fail again, it may be their
+        own fault."""
         self.turn = 0
         """How often it has opened, so that attempts begun before can be told from later ones."""
         self._cause: Outage | None = None
@@ -155,6 +157,7 @@ class Breaker:
             history.keys.add(item.delivery.original_routing_key)
         if item.is_tried:
             self._spent += 1
+            _keep(self._failing, _identity(item))
             if item is self._tried:
                 history.tries += 1
                 self._open(cause, history)
@@ -177,6 +180,7 @@ class Breaker:
             self._since = time.monotonic()
             self._spent = self._spared = 0
         self._spent += 1
+        _keep(self._failing, _identity(item))
         self._open(cause, history)
         logger.warning(
             "queue %s: %s is down; no messages are taken, and one is tried in %g s: %s",
@@ -185,7 +189,7 @@ class Breaker:
             self._seconds,
             _text_of(error),
         )
-        return None if self._has_answered else "likely"
+        return None if _identity(item) in self._suspects else "likely"
 
     def _open(self, cause: Outage, history: _History) -> None:
         self._enter(_State.OPEN)
@@ -269,10 +273,10 @@ class Breaker:
 
     def _answered(self, item: WorkItem) -> None:
         """Record an attempt that an outage has not failed."""
-        self._has_answered = True
-        if not self._causes:
-            self.is_watching = False
-            return
+        for which in self._failing:
+            _keep(self._suspects, which)
+        self._failing = {}
+        self._suspects.pop(_identity(item), None)
         key = None if item.delivery is None else item.delivery.original_routing_key
         alike = [one for one in self._causes.values() if key in one.keys]
         for history in alike:
@@ -316,6 +320,20 @@ class Breaker:
     def close(self) -> None:
         """Forget the outage, because the subscription ends."""
         self._show(None)
+
+
+def _identity(item: WorkItem) -> object:
+    """Return what tells a message from others."""
+    if item.delivery is None:
+        return None
+    return item.delivery.properties.message_id or hash(item.delivery.body)
+
+
+def _keep(known: dict[object, None], which: object) -> None:
+    """Add a message, in place of the oldest one if there are many."""
+    if len(known) >= _MOST_KNOWN:
+        del known[next(iter(known))]
+    known[which] = None
 
 
 def _text_of(error: BaseException) -> str:
