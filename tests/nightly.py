@@ -1,16 +1,23 @@
 """Run what takes minutes by nature, in parts: `make nightly`, or `make nightly PART=cluster`.
 
-Each part is a command that takes less than an hour. What has passed at this commit is not run
-again, so a night that was interrupted goes on where it was. The table at the end says what ran on
-which broker, when, and with which result; the logs are in `.cache/nightly`.
+Each part is a command that takes less than an hour. Three run at a time, since most of what they
+do is wait. What has passed at this commit is not run again, so a night that was interrupted goes on
+where it was. The table at the end says what ran on which broker, when, and with which result; the
+logs are in `.cache/nightly`.
+
+Every test runs on each version of RabbitMQ, at the length of a day, in the container of the Debian
+release that packages it. What only the night does runs on the RabbitMQ that is installed, and on
+the other versions where the result depends on the version.
 """
 
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -19,13 +26,16 @@ from text_table import aligned
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".cache" / "nightly"
-VERSIONS = ("3.10", "4.0", "4.3")
+VERSIONS = {"3.10": "bookworm", "4.0": "trixie", "4.3": "forky"}
+"""The versions of RabbitMQ, each with the Debian release that packages it."""
+AT_A_TIME = 3
 _SUMMARY = re.compile(
     r"^(?:=+ )?((?:\d+ (?:passed|failed|errors?|skipped|deselected)(?:, )?)+ in [\d.]+s)",
     re.MULTILINE,
 )
 _BROKER = re.compile(r"^((?:a model of )?RabbitMQ \d+\.\d+\.\d+).*$", re.MULTILINE)
 _MINUTE = 60
+_appending = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,47 +59,73 @@ def parts() -> list[Part]:
     """All parts, in the order in which they run."""
     pytest = ".venv/bin/python -P -m pytest -q"
     memory = {"REDRIVE_TEST_BROKER": "memory"}
-    rabbitmq = {"REDRIVE_TEST_BROKER": "rabbitmq", "REDRIVE_RUN_SECONDS": "3600"}
+    rabbitmq = {"REDRIVE_TEST_BROKER": "rabbitmq"}
+    long = {"REDRIVE_RUN_SECONDS": "3600", "REDRIVE_TEST_PROCESSES": "4"}
     return [
+        *(
+            Part(
+                f"suite-{suite}",
+                f"{version}, that of Debian's {suite}",
+                f"make suites SUITES={suite}",
+                long,
+            )
+            for version, suite in VERSIONS.items()
+        ),
+        *(
+            Part(
+                folder,
+                "installed",
+                f"{pytest} -n 6 --dist worksteal tests/{folder}",
+                rabbitmq if folder == "contract" else {},
+            )
+            for folder in ("integration", "web", "contract", "interop", "security", "packaging")
+        ),
+        *(
+            Part(
+                f"{name}-{version}",
+                version,
+                f"tests/brokers/matrix.sh {version} -- {tests}",
+                {**rabbitmq, **long},
+            )
+            for version in ("4.0", "4.3")
+            for name, tests in (
+                ("contract", "tests/contract"),
+                ("wire", "tests/integration tests/interop tests/web --versions"),
+            )
+        ),
+        *(
+            Part(
+                f"cluster-{version}",
+                version,
+                f"tests/brokers/matrix.sh {version} -- tests/cluster",
+                long,
+            )
+            for version in VERSIONS
+        ),
+        *(Part(f"torture-{version}", version, _torture(version)) for version in VERSIONS),
+        Part("torture-cluster", "4.3, three nodes", _torture("4.3", "--nodes 3")),
         Part("unit", "none", f"{pytest} -n 2 tests/unit tests/typing"),
-        Part("security", "installed", f"{pytest} -n 4 tests/security"),
         *(
             Part(
                 f"memory-{version}",
                 f"a model of {version}",
-                f"{pytest} -n 6 tests/contract",
+                f"{pytest} -n 4 tests/contract",
                 {**memory, "REDRIVE_TEST_MEMORY_VERSION": version},
             )
             for version in VERSIONS
         ),
-        *(
-            Part(
-                f"{folder}-{version}",
-                version,
-                f"tests/brokers/matrix.sh {version} -- tests/{folder}",
-                rabbitmq,
-            )
-            for version in VERSIONS
-            for folder in ("contract", "integration", "web", "interop", "cluster")
-        ),
         Part("spark", "installed", "make test-spark"),
         Part("lowest", "installed", "make lowest"),
-        *(Part(f"torture-{version}", version, _torture(version)) for version in VERSIONS),
-        Part("torture-cluster", "4.3, three nodes", _torture("4.3", "--nodes 3")),
         Part(
             "incident",
             "installed",
             ".venv/bin/python -m benchmarks.console --count 100000",
         ),
-        *(
-            Part(f"suite-{suite}", f"that of {suite}", f"make suites SUITES={suite}")
-            for suite in ("bookworm", "trixie", "forky")
-        ),
     ]
 
 
 def _torture(version: str, more: str = "") -> str:
-    return f'make torture ARGS="--seed 7 --minutes 20 --version {version} {more}"'
+    return f'make torture ARGS="--seed 7 --minutes 10 --version {version} {more}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +156,7 @@ def run(part: Part, commit: str) -> Result:
     """Run a part, and write down how it ended."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     log = FOLDER / f"{part.name}.log"
-    print(f"{part.name}: {part.command}\n  its log is {log.relative_to(ROOT)}", flush=True)
+    print(f"{part.name} begins: {part.command} > {log.relative_to(ROOT)}", flush=True)
     began, clock = datetime.now().astimezone(), time.monotonic()
     with log.open("wb") as output:
         code = subprocess.call(
@@ -146,9 +182,9 @@ def run(part: Part, commit: str) -> Result:
     line = "\t".join(
         (result.commit, result.part, result.broker, result.began, result.minutes, result.said)
     )
-    with (FOLDER / "results.tsv").open("a", encoding="utf-8") as file:
+    with _appending, (FOLDER / "results.tsv").open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
-    print(f"  {result.said}", flush=True)
+    print(f"{part.name} {result.said}, {result.minutes} minutes", flush=True)
     return result
 
 
@@ -174,7 +210,14 @@ def main(chosen: str) -> int:
     passed = {one.part for one in results() if one.commit == commit and one.has_passed}
     if commit.endswith("-dirty"):  # it stands for more than one tree
         passed = set()
-    ended = [run(part, commit) for part in wanted if part.name not in passed]
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        runs = [pool.submit(run, part, commit) for part in wanted if part.name not in passed]
+        try:
+            ended = [one.result() for one in runs]
+        except KeyboardInterrupt:  # the parts that are running have been told, too
+            pool.shutdown(cancel_futures=True)
+            print(table(commit))
+            return 130
     print(table(commit))
     return int(not all(result.has_passed for result in ended))
 
