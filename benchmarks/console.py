@@ -37,9 +37,9 @@ from benchmarks.brokers import broker_of, default_brokers
 from benchmarks.places import past_the_proxy
 from benchmarks.triage import QUEUE, failures_of
 from redrive import FailedQueue, Subscriber
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.index import Index, StoredLook
-from redrive.failures.index_writer import IndexWriter
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.store.index import Index, StoredLook
+from redrive.failures.store.index_writer import IndexWriter
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare
 from redrive.pubsub.url import BrokerURL

@@ -52,7 +52,7 @@ class Outcome:
 
 def give_the_management_api_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has a busy one waited for: a command says that it does not know what takes three seconds."""
-    for place in ("redrive.cli.status", "redrive.failures.failed_count"):
+    for place in ("redrive.cli.status", "redrive.failures.queue.failed_count"):
         monkeypatch.setattr(f"{place}.QUICK_TIMEOUT", timedelta(seconds=PATIENCE))
 
 

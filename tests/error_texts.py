@@ -9,7 +9,7 @@ one message to the next; two causes differ in what somebody has to mend.
 from itertools import combinations
 from typing import NamedTuple
 
-from redrive.failures.cause import masked
+from redrive.failures.message.cause import masked
 
 # Each cause is a text with places, and for each place what stands there.
 _TEXTS: tuple[tuple[str, tuple[tuple[object, ...], ...]], ...] = (

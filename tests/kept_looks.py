@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.index import Index, StoredLook
-from redrive.failures.index_reader import IndexedMessages
-from redrive.failures.index_writer import IndexWriter
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.store.index import Index, StoredLook
+from redrive.failures.store.index_reader import IndexedMessages
+from redrive.failures.store.index_writer import IndexWriter
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.headers import Delivery
 

@@ -27,21 +27,21 @@ if TYPE_CHECKING:
         TopologyMismatch,
         Unroutable,
     )
-    from redrive.failures.async_failed_queue import AsyncFailedQueue
-    from redrive.failures.async_job import AsyncJob
-    from redrive.failures.canary import Unknown
-    from redrive.failures.cause import Cause
-    from redrive.failures.failed_message import FailedMessage
+    from redrive.failures.aio.async_failed_queue import AsyncFailedQueue
+    from redrive.failures.aio.async_job import AsyncJob
     from redrive.failures.failed_queue import FailedQueue
-    from redrive.failures.filter import Filter
-    from redrive.failures.groups import Group
-    from redrive.failures.job import Job
-    from redrive.failures.job_record import JobOutcome, JobRecord
-    from redrive.failures.journal import Journal
-    from redrive.failures.look import QueryResult
-    from redrive.failures.order import Order
-    from redrive.failures.plan import Plan
-    from redrive.failures.snapshot import Snapshot
+    from redrive.failures.jobs.job import Job
+    from redrive.failures.jobs.job_record import JobOutcome, JobRecord
+    from redrive.failures.jobs.journal import Journal
+    from redrive.failures.message.cause import Cause
+    from redrive.failures.message.failed_message import FailedMessage
+    from redrive.failures.message.groups import Group
+    from redrive.failures.queue.canary import Unknown
+    from redrive.failures.queue.order import Order
+    from redrive.failures.queue.plan import Plan
+    from redrive.failures.queue.snapshot import Snapshot
+    from redrive.failures.store.filter import Filter
+    from redrive.failures.store.look import QueryResult
     from redrive.pubsub.admin.queue_metrics import observe_queues
     from redrive.pubsub.aio.application import AsyncApp, AsyncRouter
     from redrive.pubsub.aio.publisher import AsyncPublisher
@@ -160,24 +160,24 @@ _MODULES = {
         "TopologyMismatch",
         "Unroutable",
     ),
-    "redrive.failures.async_failed_queue": ("AsyncFailedQueue",),
-    "redrive.failures.async_job": ("AsyncJob",),
-    "redrive.failures.canary": ("Unknown",),
-    "redrive.failures.cause": ("Cause",),
-    "redrive.failures.failed_message": ("FailedMessage",),
+    "redrive.failures.aio.async_failed_queue": ("AsyncFailedQueue",),
+    "redrive.failures.aio.async_job": ("AsyncJob",),
+    "redrive.failures.queue.canary": ("Unknown",),
+    "redrive.failures.message.cause": ("Cause",),
+    "redrive.failures.message.failed_message": ("FailedMessage",),
     "redrive.failures.failed_queue": ("FailedQueue",),
-    "redrive.failures.filter": ("Filter",),
-    "redrive.failures.groups": ("Group",),
-    "redrive.failures.job": ("Job",),
-    "redrive.failures.job_record": (
+    "redrive.failures.store.filter": ("Filter",),
+    "redrive.failures.message.groups": ("Group",),
+    "redrive.failures.jobs.job": ("Job",),
+    "redrive.failures.jobs.job_record": (
         "JobOutcome",
         "JobRecord",
     ),
-    "redrive.failures.journal": ("Journal",),
-    "redrive.failures.look": ("QueryResult",),
-    "redrive.failures.order": ("Order",),
-    "redrive.failures.plan": ("Plan",),
-    "redrive.failures.snapshot": ("Snapshot",),
+    "redrive.failures.jobs.journal": ("Journal",),
+    "redrive.failures.store.look": ("QueryResult",),
+    "redrive.failures.queue.order": ("Order",),
+    "redrive.failures.queue.plan": ("Plan",),
+    "redrive.failures.queue.snapshot": ("Snapshot",),
     "redrive.pubsub.admin.queue_metrics": ("observe_queues",),
     "redrive.pubsub.aio.application": (
         "AsyncApp",

@@ -11,10 +11,10 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
-from redrive.failures.columns import COLUMNS
-from redrive.failures.local_journal import LocalJournal
-from redrive.failures.order import Order
-from redrive.failures.stored_message import DEAD_LETTER_QUEUE
+from redrive.failures.jobs.local_journal import LocalJournal
+from redrive.failures.message.columns import COLUMNS
+from redrive.failures.queue.order import Order
+from redrive.failures.store.stored_message import DEAD_LETTER_QUEUE
 from redrive.spark_reprocess import archive_reader
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.archived_messages import KEPT, STATE

@@ -42,10 +42,10 @@ from redrive import (
     Subscriber,
 )
 from redrive.amqp.field_table import FieldValue
-from redrive.failures.filter import Filter, Predicate
-from redrive.failures.outcome_watch import Watch
-from redrive.failures.requeue import Cancel, Edit
-from redrive.failures.return_checks import ReturnChecks
+from redrive.failures.queue.outcome_watch import Watch
+from redrive.failures.queue.requeue import Cancel, Edit
+from redrive.failures.queue.return_checks import ReturnChecks
+from redrive.failures.store.filter import Filter, Predicate
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.pubsub.lanes import BlockedKey
 from redrive.pubsub.publisher_base import Publishable

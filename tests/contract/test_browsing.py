@@ -70,7 +70,7 @@ def test_a_message_that_is_looked_at_is_not_handled(service: Service) -> None:
 def test_messages_that_a_dying_process_still_holds_are_waited_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redrive.failures.failed_queue_looks._OTHERS_LEAVE", DEADLINE)
+    monkeypatch.setattr("redrive.failures.queue.failed_queue_base._OTHERS_LEAVE", DEADLINE)
     ids = service.fail(20)
     with Proxy(service.url) as proxy:
         connection = pika.BlockingConnection(pika.URLParameters(proxy.url))

@@ -17,7 +17,7 @@ from redrive import (
     ConfigurationError,
     PermissionDenied,
 )
-from redrive.failures.return_safety import _limits_over_management
+from redrive.failures.queue.return_safety import _limits_over_management
 from redrive.pubsub.blocking.connection import Connector
 from redrive.testing import Broker
 from waiting import DEADLINE

@@ -7,9 +7,9 @@ import pytest
 from contract import rehearsed
 from contract.plain import depth, plain_channel
 from contract.support import Recorder, Service, retrying
-from redrive.failures.cause import Cause, cause_of
-from redrive.failures.rehearsal import Handler, Rehearsal, rehearse
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.message.cause import Cause, cause_of
+from redrive.failures.queue.snapshot import Snapshot
+from redrive.failures.rehearsal.rehearsal import Handler, Rehearsal, rehearse
 
 TRIED = 2 * rehearsed.BUGS
 

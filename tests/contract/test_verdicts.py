@@ -9,7 +9,7 @@ import pytest
 
 from contract.support import SOON, OutOfStock, Recorder, Service, both_types, retrying
 from redrive import NO_RETRY, GiveUp, Message, Retry, RetryPolicy
-from redrive.failures.cause import cause_of
+from redrive.failures.message.cause import cause_of
 from waiting import wait_until
 
 

@@ -23,7 +23,7 @@ from effort import nightly
 from redrive import ExchangeFamily, FailedQueue, RetryPolicy
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.failures.local_journal import LocalJournal
+from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.headers import Delivery

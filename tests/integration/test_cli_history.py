@@ -5,7 +5,7 @@ import pytest
 from cli_support import redrive
 from contract.plain import plain_channel
 from contract.support import Service, retrying
-from redrive.failures.failure_feed import FailureFeed
+from redrive.failures.queue.failure_feed import FailureFeed
 from redrive.pubsub.blocking.connection import Connector
 from redrive.topology.names import ExchangeFamily
 from waiting import wait_until

@@ -7,7 +7,7 @@ import pytest
 
 from cli_support import Outcome, declare, depth_of, give_up_on, redrive
 from redrive import FailedQueue
-from redrive.failures.index import Index
+from redrive.failures.store.index import Index
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.url import BrokerURL

@@ -7,8 +7,8 @@ import pytest
 from cli_support import Terminal, depth_of, give_up_on, redrive
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.snapshot import Snapshot
 from redrive.topology.headers import Delivery
 
 QUEUE = "ucenter@user"

@@ -17,8 +17,8 @@ from effort import effort, nightly
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.local_journal import LocalJournal
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.topology.headers import Delivery
 from redrive.topology.model import QueueType
 from waiting import wait_until

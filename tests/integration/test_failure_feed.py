@@ -14,11 +14,11 @@ from effort import effort
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.failures.failure_feed import FailureFeed
-from redrive.failures.feed_writer import FeedWriter
-from redrive.failures.index import Index
-from redrive.failures.look import CachePolicy, Look
-from redrive.failures.message_source import answer_of
+from redrive.failures.queue.failure_feed import FailureFeed
+from redrive.failures.queue.feed_writer import FeedWriter
+from redrive.failures.queue.message_source import answer_of
+from redrive.failures.store.index import Index
+from redrive.failures.store.look import CachePolicy, Look
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.url import BrokerURL

@@ -18,10 +18,10 @@ from contract.plain import depth, drain, plain_channel
 from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.journal import Journal
-from redrive.failures.journal_stream import JournalStream
-from redrive.failures.order import Order
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.jobs.journal_stream import JournalStream
+from redrive.failures.queue.order import Order
 from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.url import BrokerURL
 from redrive.testing import Broker

@@ -9,8 +9,8 @@ import pytest
 
 from page_code import programs_of
 from redrive.amqp.properties import Properties
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.rehearsal import Handler, rehearse
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.rehearsal.rehearsal import Handler, rehearse
 from redrive.topology.headers import Delivery
 
 PAGE = programs_of("docs/rehearsal.md")

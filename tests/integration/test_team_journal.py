@@ -22,13 +22,13 @@ from redrive import FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.failures import approval
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.journal import Journal
-from redrive.failures.journal_entry import FORMAT, JobStep, JournalEntry
-from redrive.failures.local_journal import LocalJournal
-from redrive.failures.operator_name import whoami
-from redrive.failures.order import Order
+from redrive.failures.jobs import approval
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.jobs.journal_entry import FORMAT, JobStep, JournalEntry
+from redrive.failures.jobs.local_journal import LocalJournal
+from redrive.failures.queue.order import Order
+from redrive.failures.store.operator_name import whoami
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.permissions import VERBS, granted_pattern, least_rights
 from redrive.topology.headers import Delivery

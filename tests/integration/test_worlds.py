@@ -10,8 +10,8 @@ from contract.administration import Administration
 from contract.plain import plain_channel
 from effort import effort
 from redrive import FailedQueue
-from redrive.failures.plan import Plan
-from redrive.failures.route import Verdict
+from redrive.failures.message.route import Verdict
+from redrive.failures.queue.plan import Plan
 from redrive.testing import Broker
 from waiting import wait_until
 from worlds import World

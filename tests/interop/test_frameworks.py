@@ -13,7 +13,7 @@ from interop.framework import CAUSES, FRAMEWORKS, MANY, Framework
 from interop.peer import NotInstalled
 from prerequisites import unavailable
 from redrive import FailedQueue
-from redrive.failures.groups import Groups
+from redrive.failures.message.groups import Groups
 from waiting import wait_until
 
 

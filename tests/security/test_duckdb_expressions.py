@@ -10,9 +10,9 @@ import pytest
 
 from deliveries import failed
 from redrive.errors import ConfigurationError
-from redrive.failures import database
-from redrive.failures.columns import row_of
-from redrive.failures.database import Database
+from redrive.failures.message.columns import row_of
+from redrive.failures.store import database
+from redrive.failures.store.database import Database
 
 SECRET = "hunter2-of-the-operator"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cli_support import redrive
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.local_journal import LocalJournal
-from redrive.failures.order import Order
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.local_journal import LocalJournal
+from redrive.failures.queue.order import Order
 
 URL = "amqp://guest:guest@127.0.0.1:1/"
 

@@ -12,9 +12,9 @@ import pytest
 
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.snapshot import Snapshot
-from redrive.failures.stored_message import NEEDED as READ
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.snapshot import Snapshot
+from redrive.failures.store.stored_message import NEEDED as READ
 from redrive.topology.headers import Delivery
 
 MESSAGE = FailedMessage(

@@ -13,7 +13,7 @@ from contract.support import both_types
 from redrive import FailedMessage, FailedQueue
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.queue.snapshot import Snapshot
 from redrive.topology.headers import Delivery
 from redrive.topology.model import QueueType
 

@@ -14,9 +14,9 @@ from field_tables import QUEUE, hostile_tables, properties
 from redrive import FailedMessage, Message
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Malformed, Properties
-from redrive.failures.cause import cause_of
-from redrive.failures.columns import row_of
-from redrive.failures.way import way_of
+from redrive.failures.message.cause import cause_of
+from redrive.failures.message.columns import row_of
+from redrive.failures.message.way import way_of
 from redrive.pubsub.verdict import Decider
 from redrive.topology import rewrite
 from redrive.topology.broker_version import BrokerVersion

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from redrive.errors import ConfigurationError
-from redrive.failures.index import Index
-from redrive.failures.local_journal import LocalJournal
+from redrive.failures.jobs.local_journal import LocalJournal
+from redrive.failures.store.index import Index
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.drain_task import DrainTask

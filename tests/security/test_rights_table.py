@@ -15,10 +15,10 @@ from contract.administration import Administration
 from contract.plain import plain_channel
 from contract.support import Service, retrying
 from redrive import FailedQueue, RedriveError
-from redrive.failures.approval import approve, ask
-from redrive.failures.job_record import State
-from redrive.failures.journal import Journal
-from redrive.failures.order import Order
+from redrive.failures.jobs.approval import approve, ask
+from redrive.failures.jobs.job_record import State
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.queue.order import Order
 from redrive.topology.doctor.permissions import VERBS, Right, granted_pattern, least_rights
 from redrive.topology.model import Subscription
 from redrive.topology.names import ExchangeFamily, failed_queue

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from corpus import ORDINARY, SECRET, SECRETS, Secret
 from effort import effort
 from redrive import ConfigurationError, redaction
-from redrive.failures.cause import Cause, masked
+from redrive.failures.message.cause import Cause, masked
 from redrive.redaction import add_pattern, redact, redact_kinds, redact_kinds_named
 
 WORDS_OF_RULES = [

@@ -15,8 +15,8 @@ from contract.plain import depth, plain_channel, publish_plain
 from contract.shells import Shell
 from contract.support import Recorder, Service, always_fails, both_shells, retrying
 from redrive import ExchangeFamily, FailedQueue, Message, Retry
-from redrive.failures.failure_feed import FailureFeed
-from redrive.failures.operator_rights import OperatorRights
+from redrive.failures.queue.failure_feed import FailureFeed
+from redrive.failures.queue.operator_rights import OperatorRights
 from redrive.pubsub.blocking.connection import Connector
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.doctor.permissions import (

@@ -6,8 +6,8 @@ import os
 import sys
 
 import redrive.spark
-from redrive.failures.filter import Filter
-from redrive.failures.order import Order
+from redrive.failures.queue.order import Order
+from redrive.failures.store.filter import Filter
 from spark.conftest import FRUGAL
 from spark.support import QUEUE
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from redrive.errors import RedriveError
-from redrive.failures.journal import Journal
+from redrive.failures.jobs.journal import Journal
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.reconciliation import Reconciliation
 from redrive.spark_reprocess.reprocess import requeue

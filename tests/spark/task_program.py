@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow.parquet
 
 from redrive.errors import RedriveError
-from redrive.failures.failed_source import FailedSource
+from redrive.failures.queue.failed_source import FailedSource
 from redrive.spark_reprocess.archive import messages_folder, rows_of
 from redrive.spark_reprocess.drain_task import DrainTask, TaskShare
 from redrive.spark_reprocess.ledger import ArchiveLedger

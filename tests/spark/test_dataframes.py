@@ -11,10 +11,10 @@ import redrive.spark
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.failures.canary import Guards
-from redrive.failures.columns import COLUMNS
-from redrive.failures.filter import Filter
-from redrive.failures.order import Order
+from redrive.failures.message.columns import COLUMNS
+from redrive.failures.queue.canary import Guards
+from redrive.failures.queue.order import Order
+from redrive.failures.store.filter import Filter
 from redrive.spark_reprocess.archive import Archive
 from redrive.topology import headers
 from spark.support import QUEUE, Failures, numbers

@@ -21,9 +21,9 @@ from framework_messages import CELERY, DRAMATIQ, EASYNETQ, MASSTRANSIT, death
 from management_proxy import FIELDS, REFUSED, UNCOUNTED, proxy_before
 from redrive import FailedQueue
 from redrive.errors import ConfigurationError
-from redrive.failures.canary import Guards, Unknown
-from redrive.failures.index import Index
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.queue.canary import Guards, Unknown
+from redrive.failures.queue.snapshot import Snapshot
+from redrive.failures.store.index import Index
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.archive import Archive, messages_folder
 from redrive.spark_reprocess.archive_reader import messages

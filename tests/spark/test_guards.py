@@ -17,8 +17,8 @@ from redrive import FailedQueue, RetryPolicy
 from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.failures.canary import Guards, Unknown
-from redrive.failures.failed_queue_facts import whereabouts_of
+from redrive.failures.queue.canary import Guards, Unknown
+from redrive.failures.queue.failed_queue_base import whereabouts_of
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.spark_reprocess.archive import Archive, Run

@@ -9,10 +9,10 @@ import pytest
 from cli_support import find_the_management_api, redrive
 from dead_letters import DeadLetters
 from redrive.errors import BrokerUnavailable, ConfigurationError
-from redrive.failures.canary import Guards
-from redrive.failures.job_record import State
-from redrive.failures.journal import Journal
-from redrive.failures.operator_name import whoami
+from redrive.failures.jobs.job_record import State
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.queue.canary import Guards
+from redrive.failures.store.operator_name import whoami
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.spark_reprocess import send

@@ -15,9 +15,9 @@ import pytest
 
 from dead_letters import DeadLetters
 from effort import IS_NIGHTLY
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.journal import Journal
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.queue.snapshot import Snapshot
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.drain import rows_drained
 from redrive.spark_reprocess.sample import samples

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redrive.errors import BrokerUnavailable, ConfigurationError
-from redrive.failures.canary import Guards
-from redrive.failures.columns import COLUMNS
+from redrive.failures.message.columns import COLUMNS
+from redrive.failures.queue.canary import Guards
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.url import BrokerURL

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redrive.errors import ConfigurationError
-from redrive.failures.columns import COLUMNS, Row
-from redrive.failures.database import Database
+from redrive.failures.message.columns import COLUMNS, Row
+from redrive.failures.store.database import Database
 from redrive.spark_reprocess.selection import check_filter, is_chosen
 from redrive.spark_reprocess.spark_errors import explained
 

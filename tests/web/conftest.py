@@ -18,7 +18,7 @@ from contract.support import Service, retrying
 from redrive import FailedQueue
 from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
-from redrive.failures.mask import Mask
+from redrive.failures.message.mask import Mask
 from redrive.topology.headers import Delivery
 from redrive.web.access_config import AccessConfig, ListenAddress, Login
 from redrive.web.console_server import ConsoleServer, opened_server

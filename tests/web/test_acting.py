@@ -10,8 +10,8 @@ import pytest
 from contract.support import Recorder, Service
 from redrive import FailedQueue, Message
 from redrive.amqp.field_table import FieldValue
-from redrive.failures.cause import cause_of
-from redrive.failures.rehearsal import Rehearsal, Tried
+from redrive.failures.message.cause import cause_of
+from redrive.failures.rehearsal.rehearsal import Rehearsal, Tried
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure

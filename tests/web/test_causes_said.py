@@ -8,10 +8,10 @@ import pytest
 
 from contract.support import Service
 from redrive import FailedQueue
-from redrive.failures.cause import Cause
-from redrive.failures.cause_remark import CauseRemark, RemarkKind
-from redrive.failures.filter import Filter
-from redrive.failures.journal import Journal
+from redrive.failures.jobs.cause_remark import CauseRemark, RemarkKind
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.message.cause import Cause
+from redrive.failures.store.filter import Filter
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure

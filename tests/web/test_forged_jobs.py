@@ -16,14 +16,14 @@ from cli_support import redrive
 from contract.administration import Administration
 from contract.plain import drain, plain_channel
 from redrive import ExchangeFamily, FailedQueue
-from redrive.failures.approval import ask
-from redrive.failures.filter import Filter
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.journal import Journal
-from redrive.failures.journal_entry import JobStep, JournalEntry
-from redrive.failures.mask import Mask
-from redrive.failures.order import Order
-from redrive.failures.plan import plan_of
+from redrive.failures.jobs.approval import ask
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.jobs.journal_entry import JobStep, JournalEntry
+from redrive.failures.message.mask import Mask
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.plan import plan_of
+from redrive.failures.store.filter import Filter
 from redrive.pubsub.url import BrokerURL
 from redrive.web.console_settings import Permit
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens

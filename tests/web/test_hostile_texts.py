@@ -10,7 +10,7 @@ from contract.support import Service
 from corpus import MARKUP, STEERING
 from effort import effort
 from redrive import FailedQueue
-from redrive.failures.cause import Cause
+from redrive.failures.message.cause import Cause
 from redrive.web.console_settings import Permit
 from web.conftest import QUEUE, OpenConsole, Opens, fail, failure
 

@@ -21,8 +21,8 @@ from contract.administration import Administration
 from contract.plain import drain
 from contract.support import Recorder, Service
 from redrive import FailedQueue, Message
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.journal import Journal
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.journal import Journal
 from redrive.pubsub.url import BrokerURL
 from redrive.web.console_settings import Permit
 from waiting import wait_until

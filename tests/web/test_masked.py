@@ -8,7 +8,7 @@ import pytest
 
 from contract.support import Service
 from effort import effort
-from redrive.failures.mask import Mask
+from redrive.failures.message.mask import Mask
 from redrive.web.console_settings import Permit
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens, fail, failure
 from web.test_acting import group_of

@@ -7,7 +7,7 @@ import pytest
 
 from contract.support import Recorder, Service
 from redrive import FailedQueue
-from redrive.failures.journal import Journal
+from redrive.failures.jobs.journal import Journal
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, OpenConsole, Opens, fail, failure

@@ -7,8 +7,8 @@ import pytest
 
 from contract.support import Service
 from redrive import FailedQueue
-from redrive.failures.journal import Journal
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.queue.snapshot import Snapshot
 from redrive.web.console_settings import Permit
 from redrive.web.store import StoreWork
 from waiting import wait_until

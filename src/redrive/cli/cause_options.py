@@ -1,16 +1,16 @@
 """The team's remarks on causes, as commands use them to group and select messages."""
 
 from redrive.errors import RedriveError
-from redrive.failures.cause_remark import CauseRemark
-from redrive.failures.cause_remarks import CauseRemarks
-from redrive.failures.filter import Filter
+from redrive.failures.jobs.cause_remark import CauseRemark
+from redrive.failures.jobs.cause_remarks import CauseRemarks
+from redrive.failures.store.filter import Filter
 
 
 def book_at(url: str) -> CauseRemarks:
     """Return the remarks on causes at a broker; none if the journal can't be read, which must not
     prevent a look."""
     # SQLite takes a while to load, and most looks don't need it.
-    from redrive.failures.journal import Journal
+    from redrive.failures.jobs.journal import Journal
 
     try:
         with Journal(url, on_notice=lambda _: None) as journal:

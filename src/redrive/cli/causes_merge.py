@@ -7,7 +7,7 @@ import typer
 from redrive.cli import job_options, options
 from redrive.cli.causes_say import GroupId
 from redrive.cli.output import OutputFormat, Printer
-from redrive.failures.cause_remark import CauseRemark, RemarkKind
+from redrive.failures.jobs.cause_remark import CauseRemark, RemarkKind
 
 
 @options.expanded

@@ -7,7 +7,7 @@ import typer
 from redrive.cli import completion, job_options, options
 from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError
-from redrive.failures.cause_remark import SAYABLE, CauseRemark, CauseState, RemarkKind
+from redrive.failures.jobs.cause_remark import SAYABLE, CauseRemark, CauseState, RemarkKind
 
 GroupId = Annotated[
     str,

@@ -6,7 +6,7 @@ import typer
 
 from redrive.cli import cause_options, job_options, options
 from redrive.cli.output import OutputFormat, Printer
-from redrive.failures.cause_remark import CauseRemark, RemarkKind
+from redrive.failures.jobs.cause_remark import CauseRemark, RemarkKind
 
 
 @options.expanded

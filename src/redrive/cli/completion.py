@@ -19,7 +19,7 @@ import typer
 from redrive.cli import environment
 
 if TYPE_CHECKING:
-    from redrive.failures.groups import Group
+    from redrive.failures.message.groups import Group
     from redrive.pubsub.admin.management_api import ManagementAPI
 
 Offers = list[tuple[str, str]]
@@ -69,7 +69,7 @@ def jobs(context: typer.Context, incomplete: str) -> Offers:
 
     def ask() -> Offers:
         from redrive.cli.messages import SHORT_ID
-        from redrive.failures.local_journal import LocalJournal, default_path
+        from redrive.failures.jobs.local_journal import LocalJournal, default_path
 
         path = Path(context.params.get("journal") or default_path())
         if not path.exists():
@@ -97,7 +97,7 @@ def groups(context: typer.Context, incomplete: str) -> Offers:
 def remember_groups(url: str, queue: str, shown: "Iterable[Group]") -> None:
     """Remember the ids of groups for `groups`, each with its count and error type, in a file that
     only the user can read. Nothing else is kept: messages may contain secrets."""
-    from redrive.failures.cause import Cause
+    from redrive.failures.message.cause import Cause
 
     found = [
         [group.key.group_id, f"{group.count:,} {group.key.error_type}"]
@@ -126,7 +126,7 @@ def _remembered() -> dict[str, list[list[str]]]:
 
 
 def _groups_path() -> Path:
-    from redrive.failures.local_journal import default_path
+    from redrive.failures.jobs.local_journal import default_path
 
     return default_path().with_name("groups.json")
 

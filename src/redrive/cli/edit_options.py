@@ -17,12 +17,12 @@ import typer
 
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
-from redrive.failures.body_layout import as_before, laid_out
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.filter import OpenFilter
-from redrive.failures.order import Order
-from redrive.failures.plan import Plan
-from redrive.failures.readable_values import plain_of
+from redrive.failures.message.body_layout import as_before, laid_out
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.readable_values import plain_of
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.plan import Plan
+from redrive.failures.store.filter import OpenFilter
 
 Messages = list[FailedMessage]
 Read = Callable[[Iterable[FailedMessage]], Messages]

@@ -2,7 +2,7 @@
 
 from redrive.cli import options
 from redrive.cli.output import Printer, RowsFormat, TableColumn
-from redrive.failures.columns import COLUMNS
+from redrive.failures.message.columns import COLUMNS
 
 
 def columns(output: options.RowsOutput = RowsFormat.TABLE) -> None:

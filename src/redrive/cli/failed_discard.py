@@ -15,17 +15,17 @@ from redrive.cli import cause_options, job_options, message_options, messages, o
 from redrive.cli.interrupt import interruptible
 from redrive.cli.look_output import asked, check_read, chosen_by_id, held_by_others
 from redrive.cli.output import OutputFormat, Printer, count_of
-from redrive.failures.discard_job import Chosen
-from redrive.failures.expiry import failed_before, moment_before
-from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.failed_queue_facts import source_of
-from redrive.failures.filter import Filter, OpenFilter
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.local_journal import LocalJournal
-from redrive.failures.look import Look
-from redrive.failures.shared_ids import SharedIds
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.jobs.discard_job import Chosen
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.local_journal import LocalJournal
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.shared_ids import SharedIds
+from redrive.failures.queue.failed_queue_base import source_of
+from redrive.failures.queue.snapshot import Snapshot
+from redrive.failures.store.expiry import failed_before, moment_before
+from redrive.failures.store.filter import Filter, OpenFilter
+from redrive.failures.store.look import Look
 from redrive.pubsub.url import BrokerURL
 
 _INTERRUPTED = 130

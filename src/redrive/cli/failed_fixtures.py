@@ -8,8 +8,8 @@ import typer
 from redrive.cli import message_options, options
 from redrive.cli.failed_try import chosen_messages
 from redrive.cli.output import OutputFormat, Printer, count_of
-from redrive.failures.fixtures import sample, write_fixtures
-from redrive.failures.mask import Mask
+from redrive.failures.message.mask import Mask
+from redrive.failures.rehearsal.fixtures import sample, write_fixtures
 
 
 @options.expanded

@@ -13,13 +13,13 @@ from redrive.cli import cause_options, completion, index_options, message_option
 from redrive.cli.look_output import LookOutput
 from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.cause import Cause
-from redrive.failures.filter import OpenFilter
-from redrive.failures.groups import Group, Groups, Key
-from redrive.failures.look import Look
-from redrive.failures.message_source import column_named
-from redrive.failures.overview import Overview, SharedGroup
-from redrive.failures.readable_values import value_of
+from redrive.failures.message.cause import Cause
+from redrive.failures.message.groups import Group, Groups, Key
+from redrive.failures.message.readable_values import value_of
+from redrive.failures.queue.message_source import column_named
+from redrive.failures.store.filter import OpenFilter
+from redrive.failures.store.look import Look
+from redrive.failures.store.overview import Overview, SharedGroup
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.url import BrokerURL

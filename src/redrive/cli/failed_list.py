@@ -7,8 +7,8 @@ import typer
 from redrive.cli import cause_options, index_options, message_options, messages, options
 from redrive.cli.output import Printer, RowsFormat, count_of
 from redrive.errors import ConfigurationError
-from redrive.failures.filter import OpenFilter
-from redrive.failures.look import Look
+from redrive.failures.store.filter import OpenFilter
+from redrive.failures.store.look import Look
 
 
 @options.expanded

@@ -4,7 +4,7 @@ import typer
 
 from redrive.cli import message_options, options
 from redrive.cli.output import OutputFormat, Printer, count_of
-from redrive.failures.failed_queue_facts import source_of
+from redrive.failures.queue.failed_queue_base import source_of
 
 
 @options.expanded

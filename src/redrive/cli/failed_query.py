@@ -8,7 +8,7 @@ import typer
 
 from redrive.cli import index_options, message_options, options
 from redrive.cli.output import Printer, RowsFormat, TableColumn
-from redrive.failures.message_source import checked_query
+from redrive.failures.queue.message_source import checked_query
 
 
 @options.expanded

@@ -21,15 +21,15 @@ from redrive.cli import (
 from redrive.cli.look_output import asked, check_read, chosen_by_id, planned
 from redrive.cli.output import OutputFormat, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError
-from redrive.failures.cause import Cause
-from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue, carry_out, plan_order
-from redrive.failures.failed_queue_facts import source_of
-from redrive.failures.failed_source import FailedSource
-from redrive.failures.order import Order
-from redrive.failures.plan import Plan
-from redrive.failures.rehearsal import rehearsed_in
-from redrive.failures.running_job import in_words, running_on
+from redrive.failures.jobs.running_job import in_words, running_on
+from redrive.failures.message.cause import Cause
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.failed_queue_base import source_of
+from redrive.failures.queue.failed_source import FailedSource
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.plan import Plan
+from redrive.failures.rehearsal.rehearsal import rehearsed_in
 from redrive.redaction import in_one_line
 from redrive.topology.rates import rate_of
 

@@ -12,18 +12,18 @@ from redrive.cli import job_options, message_options, options
 from redrive.cli.look_output import asked
 from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import RedriveError
-from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.filter import OpenFilter
-from redrive.failures.job_record import JobRecord
-from redrive.failures.restore_target import (
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.restore_target import (
     RestoreTarget,
     digests_in,
     missing_from,
     place_of,
     restored,
 )
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.snapshot import Snapshot
+from redrive.failures.store.filter import OpenFilter
 from redrive.pubsub.url import BrokerURL
 
 

@@ -2,7 +2,7 @@
 
 from redrive.cli import message_options, options
 from redrive.cli.output import OutputFormat, Printer, count_of
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.queue.snapshot import Snapshot
 
 
 @options.expanded

@@ -11,9 +11,9 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.output import Printer, TableColumn, count_of
-from redrive.failures.canary import Guards, Unknown
-from redrive.failures.outcome_watch import MessageCounts
-from redrive.failures.route import NO_WAY, Route, Verdict
+from redrive.failures.message.route import NO_WAY, Route, Verdict
+from redrive.failures.queue.canary import Guards, Unknown
+from redrive.failures.queue.outcome_watch import MessageCounts
 from redrive.redaction import in_one_line
 from redrive.topology.durations import duration_of
 from redrive.topology.rewrite import MOST_REDRIVES

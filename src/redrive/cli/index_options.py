@@ -13,8 +13,8 @@ import typer
 from redrive.cli import environment
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
-from redrive.failures.index import MOST_BYTES
-from redrive.failures.look import CachePolicy, Keep
+from redrive.failures.store.index import MOST_BYTES
+from redrive.failures.store.look import CachePolicy, Keep
 from redrive.topology.durations import duration_of
 
 _OFF = "off"

@@ -11,9 +11,9 @@ from redrive.cli import completion, environment
 from redrive.cli.options import BrokerOptions
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
-from redrive.failures.job_record import JobRecord
-from redrive.failures.journal import Journal
-from redrive.failures.journal_stream import DEFAULT_MAX_AGE
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.jobs.journal_stream import DEFAULT_MAX_AGE
 from redrive.topology.durations import duration_of
 from redrive.topology.names import ExchangeFamily
 

@@ -9,16 +9,16 @@ from redrive.cli.interrupt import interruptible
 from redrive.cli.job_options import RecordedJobOptions
 from redrive.cli.look_output import asked, held_by_others
 from redrive.cli.output import Printer, TableColumn, count_of
-from redrive.failures.cause import Cause
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.failed_queue_facts import source_of, whereabouts_of
-from redrive.failures.filter import Filter, OpenFilter
-from redrive.failures.job import Job
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.order import Order
-from redrive.failures.outcome_watch import MessageCounts
-from redrive.failures.plan import Plan
-from redrive.failures.way_back import WayBack
+from redrive.failures.jobs.job import Job
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.message.cause import Cause
+from redrive.failures.message.way_back import WayBack
+from redrive.failures.queue.failed_queue_base import source_of, whereabouts_of
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.outcome_watch import MessageCounts
+from redrive.failures.queue.plan import Plan
+from redrive.failures.store.filter import Filter, OpenFilter
 from redrive.pubsub.reports import RequeueReport
 from redrive.redaction import in_one_line
 from redrive.topology.names import ExchangeFamily

@@ -8,11 +8,11 @@ import typer
 from redrive.cli import job_options, job_run, jobs_show, options
 from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError
-from redrive.failures.approval import approve as approve_job
-from redrive.failures.approval_rule import check_may_approve, check_seen, waits_for_none
-from redrive.failures.job_record import State
-from redrive.failures.order import Order
-from redrive.failures.plan import Plan
+from redrive.failures.jobs.approval import approve as approve_job
+from redrive.failures.jobs.approval_rule import check_may_approve, check_seen, waits_for_none
+from redrive.failures.jobs.job_record import State
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.plan import Plan
 
 
 @options.expanded

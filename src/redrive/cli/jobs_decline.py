@@ -2,7 +2,7 @@
 
 from redrive.cli import job_options, options
 from redrive.cli.output import OutputFormat, Printer, count_of
-from redrive.failures.approval_rule import is_same
+from redrive.failures.jobs.approval_rule import is_same
 from redrive.redaction import in_one_line
 
 

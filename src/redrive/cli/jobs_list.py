@@ -6,7 +6,7 @@ import typer
 
 from redrive.cli import job_options, messages, options
 from redrive.cli.output import Cell, Printer, RowsFormat, TableColumn, count_of
-from redrive.failures.job_record import State
+from redrive.failures.jobs.job_record import State
 
 _LONGEST_NAME = 48
 _SHORTEST_REASON = 12

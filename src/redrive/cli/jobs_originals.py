@@ -8,8 +8,8 @@ import typer
 
 from redrive.cli import job_options, options
 from redrive.cli.output import OutputFormat, Printer, count_of
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.snapshot import Snapshot
 
 
 @options.expanded

@@ -9,9 +9,9 @@ from redrive.cli import guards, job_options, job_run, jobs_show, options, spark_
 from redrive.cli.look_output import check_read, showing, tell_missing
 from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import ConfigurationError
-from redrive.failures.canary import Unknown
-from redrive.failures.failed_queue_facts import source_of
-from redrive.failures.job_record import State
+from redrive.failures.jobs.job_record import State
+from redrive.failures.queue.canary import Unknown
+from redrive.failures.queue.failed_queue_base import source_of
 from redrive.redaction import in_one_line
 
 

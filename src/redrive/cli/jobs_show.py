@@ -8,11 +8,11 @@ from redrive.cli.look_output import showing
 from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import RedriveError
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.failed_queue_facts import source_of
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.local_journal import LocalJournal
-from redrive.failures.order import Order
-from redrive.failures.order_facts import order_facts
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.local_journal import LocalJournal
+from redrive.failures.queue.failed_queue_base import source_of
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.order_facts import order_facts
 from redrive.redaction import in_one_line
 
 _DONE = {

@@ -2,7 +2,7 @@
 
 from redrive.cli import job_options, options
 from redrive.cli.output import OutputFormat, Printer, count_of
-from redrive.failures.job_stop import stop as stop_job
+from redrive.failures.jobs.job_stop import stop as stop_job
 from redrive.redaction import in_one_line
 
 

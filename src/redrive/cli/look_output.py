@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from redrive.cli.output import Printer, ProgressBar, count_of
-from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue, plan_order
-from redrive.failures.failed_queue_facts import source_of
-from redrive.failures.look import CachePolicy, Look
-from redrive.failures.look_reporter import OnLook
-from redrive.failures.message_lookup import NothingFound
-from redrive.failures.message_source import MessageSource, answer_of
-from redrive.failures.order import Order
-from redrive.failures.plan import Plan
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.failed_queue_base import source_of
+from redrive.failures.queue.message_source import MessageSource, answer_of
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.plan import Plan
+from redrive.failures.store.look import CachePolicy, Look
+from redrive.failures.store.look_reporter import OnLook
+from redrive.failures.store.message_lookup import NothingFound
 from redrive.pubsub.reports import LookProgress, LookStage
 
 T = TypeVar("T")

@@ -14,11 +14,11 @@ from redrive.cli.options import SourceOptions
 from redrive.cli.output import Printer, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.failed_queue_facts import consumers_of, source_of
-from redrive.failures.filter import Filter
-from redrive.failures.look import Look
-from redrive.failures.message_lookup import NothingFound
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.queue.failed_queue_base import consumers_of, source_of
+from redrive.failures.queue.snapshot import Snapshot
+from redrive.failures.store.filter import Filter
+from redrive.failures.store.look import Look
+from redrive.failures.store.message_lookup import NothingFound
 from redrive.pubsub.reports import LookProgress
 
 T = TypeVar("T")

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from textwrap import indent
 
 from redrive.cli.output import Cell, Printer, TableColumn, count_of
-from redrive.failures.cause import cause_of
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.readable_values import body_of, headers_of
-from redrive.failures.way import way_of
+from redrive.failures.message.cause import cause_of
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.readable_values import body_of, headers_of
+from redrive.failures.message.way import way_of
 from redrive.redaction import in_one_line
 from redrive.topology import headers
 

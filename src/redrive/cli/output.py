@@ -199,7 +199,7 @@ class Printer:
             return
         rows = [as_json(one) for one in found]
         if self._form == RowsFormat.CSV.value:
-            from redrive.failures.csv_text import csv_of
+            from redrive.failures.store.csv_text import csv_of
 
             names = dict.fromkeys(name for row in rows for name in row)
             if names:

@@ -6,7 +6,7 @@ import typer
 
 from redrive.cli import options
 from redrive.cli.output import OutputFormat, Printer
-from redrive.failures.pauses import order
+from redrive.failures.queue.pauses import order
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.control import Control

@@ -24,9 +24,9 @@ from redrive.cli.job_options import RecordedJobOptions
 from redrive.cli.message_options import Where
 from redrive.cli.output import OutputFormat, Printer, count_of
 from redrive.errors import ConfigurationError
-from redrive.failures.canary import Guards
-from redrive.failures.local_journal import LocalJournal
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.jobs.local_journal import LocalJournal
+from redrive.failures.queue.canary import Guards
+from redrive.failures.queue.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.prerequisites import check_prerequisites
 from redrive.spark_reprocess.settings import JobOptions

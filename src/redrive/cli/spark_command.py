@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping
 
-from redrive.failures.job_record import JobRecord
+from redrive.failures.jobs.job_record import JobRecord
 from redrive.redaction import in_one_line
 from redrive.topology.names import ExchangeFamily
 

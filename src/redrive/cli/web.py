@@ -10,7 +10,7 @@ import typer
 from redrive.cli import job_options, options
 from redrive.cli.interrupt import ended_by_signals
 from redrive.cli.output import OutputFormat, Printer
-from redrive.failures.mask import Mask
+from redrive.failures.message.mask import Mask
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
 from redrive.web.access_config import (

@@ -5,27 +5,26 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
-from redrive.failures.canary import Guards, Unknown
-from redrive.failures.edit import Edit
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_queue_access import FailedQueueAccess
-from redrive.failures.failed_queue_facts import directed, source_of
-from redrive.failures.filter import Filter, check_plain
-from redrive.failures.job import Job, carried_out
-from redrive.failures.job_record import JobRecord
-from redrive.failures.look_reporter import OnLook
-from redrive.failures.message_source import Where, answer_of
-from redrive.failures.order import Order
-from redrive.failures.plan import Plan, plan_of
-from redrive.failures.requeue import Cancel, Progress
-from redrive.failures.requeue_job import Notice, OnOutcome
+from redrive.failures.jobs.job import Job, carried_out
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.requeue_job import Notice, OnOutcome
+from redrive.failures.message.edit import Edit
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.canary import Guards, Unknown
+from redrive.failures.queue.failed_queue_base import FailedQueueBase, directed, source_of
+from redrive.failures.queue.message_source import Where, answer_of
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.plan import Plan, plan_of
+from redrive.failures.queue.requeue import Cancel, Progress
+from redrive.failures.store.filter import Filter, check_plain
+from redrive.failures.store.look_reporter import OnLook
 from redrive.topology.durations import Duration, duration_of
 
 if TYPE_CHECKING:
-    from redrive.failures.local_journal import LocalJournal
+    from redrive.failures.jobs.local_journal import LocalJournal
 
 
-class FailedQueue(FailedQueueAccess):
+class FailedQueue(FailedQueueBase):
     """The failed queue of a subscription, or any other queue of failed messages.
 
     Args:
@@ -275,7 +274,7 @@ def carry_out(
         planned = failed.depth() if order.limit is None else min(order.limit, failed.depth())
     if journal is None:
         # SQLite takes a while to load, and callers without a journal do not need it.
-        from redrive.failures.local_journal import UnsavedJournal
+        from redrive.failures.jobs.local_journal import UnsavedJournal
 
         journal = UnsavedJournal()
     record = JobRecord(

@@ -26,8 +26,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from redrive.errors import ConfigurationError
-from redrive.failures.archive_folder import FORMAT, MARK
-from redrive.failures.failed_source import FailedSource
+from redrive.failures.queue.failed_source import FailedSource
+from redrive.failures.store.archive_folder import FORMAT, MARK
 from redrive.spark_reprocess.storage import Storage
 from redrive.topology.names import ExchangeFamily
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from redrive.failures.columns import COLUMNS, SqlType
-from redrive.failures.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY
+from redrive.failures.message.columns import COLUMNS, SqlType
+from redrive.failures.store.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.archive_row import (
     BODY_KIND,

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from redrive.amqp.frames import Received
-from redrive.failures.columns import BY_NAME, COLUMNS, Column, SqlType, Value
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.failed_source import FailedSource
-from redrive.failures.readable_values import checked_json
-from redrive.failures.stored_message import BODY, QUEUE, WIRE
+from redrive.failures.message.columns import BY_NAME, COLUMNS, Column, SqlType, Value
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.readable_values import checked_json
+from redrive.failures.queue.failed_source import FailedSource
+from redrive.failures.store.stored_message import BODY, QUEUE, WIRE
 from redrive.pubsub.body import Unreadable, utf8_of
 
 REDELIVERED, BODY_KIND = "redelivered", "body_kind"

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pyarrow
 import pyarrow.compute as pc
 
-from redrive.failures.archive_folder import FINGERPRINT, NUMBER
-from redrive.failures.stored_message import BODY, PROPERTIES, ROUTING_KEY, text_of
+from redrive.failures.store.archive_folder import FINGERPRINT, NUMBER
+from redrive.failures.store.stored_message import BODY, PROPERTIES, ROUTING_KEY, text_of
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.archive_reader import FILE, ROW, RUN, stored, with_columns
 from redrive.spark_reprocess.archive_row import REDELIVERED

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from redrive.errors import ConfigurationError
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.snapshot import Snapshot
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.archive import (
     Archive,

@@ -8,7 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
-from redrive.failures.stored_message import BODY
+from redrive.failures.store.stored_message import BODY
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.row_message import AS_TEXT, EDITED
 from redrive.spark_reprocess.selection import DECISION, TO, Decision

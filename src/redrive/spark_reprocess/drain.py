@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pyarrow
 
 from redrive.errors import ConfigurationError
-from redrive.failures.failed_source import (
+from redrive.failures.queue.failed_source import (
     FailedSource,
     check_source_name,
     no_such_queue,
     source_named,
 )
-from redrive.failures.index import forget
-from redrive.failures.return_safety import return_limit
+from redrive.failures.queue.return_safety import return_limit
+from redrive.failures.store.index import forget
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.lifecycle import default_name

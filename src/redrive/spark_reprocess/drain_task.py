@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow
 
 from redrive.errors import BrokerUnavailable
-from redrive.failures.failed_source import FailedSource
+from redrive.failures.queue.failed_source import FailedSource
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.consumer import MOST_PREFETCH

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from redrive.errors import RedriveError
-from redrive.failures.canary import (
+from redrive.failures.message.way_back import WayBack
+from redrive.failures.queue.canary import (
     Canary,
     CanaryDecision,
     CanaryStep,
@@ -15,14 +16,13 @@ from redrive.failures.canary import (
     verdict_on_share,
     watched,
 )
-from redrive.failures.outcome_watch import MessageCounts, reason_of_stop, retry_delay
-from redrive.failures.stored_message import (
+from redrive.failures.queue.outcome_watch import MessageCounts, reason_of_stop, retry_delay
+from redrive.failures.store.stored_message import (
     DEAD_LETTER_QUEUE,
     EXCHANGE,
     ROUTING_KEY,
     text_of,
 )
-from redrive.failures.way_back import WayBack
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.lifecycle import default_name
 from redrive.spark_reprocess import send

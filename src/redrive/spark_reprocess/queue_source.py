@@ -12,9 +12,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from redrive.errors import ConfigurationError
-from redrive.failures.columns import COLUMNS
-from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.message.columns import COLUMNS
+from redrive.failures.message.failed_message import FailedMessage
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.archive_reader import columns_ddl
 from redrive.spark_reprocess.archive_row import batch_of

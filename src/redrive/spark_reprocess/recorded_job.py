@@ -9,11 +9,11 @@ from typing import Self
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.local_journal import LocalJournal, is_running
-from redrive.failures.outcome_watch import Watch
-from redrive.failures.return_checks import ReturnChecks
-from redrive.failures.way_back import WayBack
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.local_journal import LocalJournal, is_running
+from redrive.failures.message.way_back import WayBack
+from redrive.failures.queue.outcome_watch import Watch
+from redrive.failures.queue.return_checks import ReturnChecks
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.lifecycle import default_name
 from redrive.spark_reprocess.archive import Run

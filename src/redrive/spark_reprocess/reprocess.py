@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from redrive.failures.local_journal import LocalJournal
+from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.spark_reprocess.archive import Archive
 from redrive.spark_reprocess.reconciliation import Reconciliation
 from redrive.spark_reprocess.selection import Selection

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redrive.amqp.field_table import FieldValue
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.failures.dialects.known import renewed
-from redrive.failures.direction import Direction
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.readable_values import is_json, json_text_of
-from redrive.failures.stored_message import (
+from redrive.failures.message.dialects.known import renewed
+from redrive.failures.message.direction import Direction
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.readable_values import is_json, json_text_of
+from redrive.failures.message.way_back import WayBack
+from redrive.failures.store.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,
     EXCHANGE,
@@ -27,7 +28,6 @@ from redrive.failures.stored_message import (
     message_of,
     text_of,
 )
-from redrive.failures.way_back import WayBack
 from redrive.pubsub.body import with_body
 from redrive.topology import rewrite
 from redrive.topology.fast_requeue import BulkRequeue

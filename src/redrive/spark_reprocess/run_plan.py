@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redrive.failures.groups import FAR
-from redrive.failures.route import Verdict
-from redrive.failures.stored_message import DEAD_LETTER_QUEUE
+from redrive.failures.message.groups import FAR
+from redrive.failures.message.route import Verdict
+from redrive.failures.store.stored_message import DEAD_LETTER_QUEUE
 from redrive.redaction import in_one_line, redact
 from redrive.spark_reprocess.archived_messages import KEPT, OPEN, STATE, STATES
 from redrive.spark_reprocess.row_message import ID

@@ -9,12 +9,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from redrive.errors import ConfigurationError
-from redrive.failures.columns import BY_NAME
-from redrive.failures.database import Database
-from redrive.failures.direction import Direction
-from redrive.failures.edit import patching
-from redrive.failures.route import WITHOUT_TOPOLOGY, Judge
-from redrive.failures.stored_message import DEAD_LETTER_QUEUE, NEEDED, bytes_of, message_of
+from redrive.failures.message.columns import BY_NAME
+from redrive.failures.message.direction import Direction
+from redrive.failures.message.edit import patching
+from redrive.failures.message.route import WITHOUT_TOPOLOGY, Judge
+from redrive.failures.store.database import Database
+from redrive.failures.store.stored_message import DEAD_LETTER_QUEUE, NEEDED, bytes_of, message_of
 from redrive.redaction import text_of
 from redrive.spark_reprocess.row_message import SENT_BY, SENT_BY_TYPE
 from redrive.spark_reprocess.transform import Transform, of_each, transform_named
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from redrive.failures import columns as failures_columns
+    from redrive.failures.message import columns as failures_columns
 
 
 _SMALLEST = BY_NAME["size"]

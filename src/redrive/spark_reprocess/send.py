@@ -5,9 +5,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from redrive.failures.canary import CanaryDecision, CanaryStep
-from redrive.failures.direction import Direction
-from redrive.failures.stored_message import (
+from redrive.failures.message.direction import Direction
+from redrive.failures.queue.canary import CanaryDecision, CanaryStep
+from redrive.failures.store.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,
     EXCHANGE,

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PublishRefused, RedriveError
-from redrive.failures.direction import Direction
+from redrive.failures.message.direction import Direction
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.confirms import Outgoing
 from redrive.pubsub.in_flight import ThreadInFlight

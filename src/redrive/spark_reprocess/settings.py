@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from redrive.failures.canary import Guards
+from redrive.failures.queue.canary import Guards
 from redrive.topology.names import ExchangeFamily
 
 BATCH = 2000

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from redrive.failures.stored_message import DEAD_LETTER_QUEUE
+from redrive.failures.store.stored_message import DEAD_LETTER_QUEUE
 from redrive.spark_reprocess.archived_messages import STATE
 from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.selection import (

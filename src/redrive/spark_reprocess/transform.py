@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.edit import Edit, calling, function_named
-from redrive.failures.stored_message import BODY, DEAD_LETTER_QUEUE, NEEDED, message_of
+from redrive.failures.message.edit import Edit, calling, function_named
+from redrive.failures.store.stored_message import BODY, DEAD_LETTER_QUEUE, NEEDED, message_of
 from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.send import SENT_COLUMNS

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from redrive.errors import ConfigurationError, PublishRefused
-from redrive.failures.direction import Direction
-from redrive.failures.route_survey import judge_at
-from redrive.failures.stored_message import DEAD_LETTER_QUEUE
+from redrive.failures.message.direction import Direction
+from redrive.failures.queue.route_survey import judge_at
+from redrive.failures.store.stored_message import DEAD_LETTER_QUEUE
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.ledger import ArchiveLedger

@@ -8,19 +8,19 @@ from itertools import islice
 from starlette.responses import Response
 
 from redrive.errors import RedriveError
-from redrive.failures.cause import Cause, cause_of
-from redrive.failures.cause_example import own_code, parts_of_message, trace_of
-from redrive.failures.cause_remark import CauseState
-from redrive.failures.cause_remarks import CauseRemarks, CauseStatus
-from redrive.failures.columns import COLUMNS
-from redrive.failures.facet import Facet, FacetValue, offered
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.filter import Filter
-from redrive.failures.groups import Group
-from redrive.failures.job_record import JobRecord
-from redrive.failures.look import Look
-from redrive.failures.message_lookup import NothingFound
-from redrive.failures.readable_values import body_of
+from redrive.failures.jobs.cause_remark import CauseState
+from redrive.failures.jobs.cause_remarks import CauseRemarks, CauseStatus
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.message.cause import Cause, cause_of
+from redrive.failures.message.cause_example import own_code, parts_of_message, trace_of
+from redrive.failures.message.columns import COLUMNS
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.groups import Group
+from redrive.failures.message.readable_values import body_of
+from redrive.failures.store.facet import Facet, FacetValue, offered
+from redrive.failures.store.filter import Filter
+from redrive.failures.store.look import Look
+from redrive.failures.store.message_lookup import NothingFound
 from redrive.web.chart import over_time
 from redrive.web.command_lines import command, list_command, say_command
 from redrive.web.context import ConsoleContext, LookStatus

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from redrive.failures.cause_remark import CauseState
-from redrive.failures.cause_remarks import CauseRemarks, CauseStatus
-from redrive.failures.columns import COLUMNS
-from redrive.failures.filter import Filter
-from redrive.failures.groups import Groups
-from redrive.failures.kept_messages import CauseHistory
-from redrive.failures.look import Look, NothingKept
+from redrive.failures.jobs.cause_remark import CauseState
+from redrive.failures.jobs.cause_remarks import CauseRemarks, CauseStatus
+from redrive.failures.message.columns import COLUMNS
+from redrive.failures.message.groups import Groups
+from redrive.failures.store.filter import Filter
+from redrive.failures.store.kept_messages import CauseHistory
+from redrive.failures.store.look import Look, NothingKept
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import groups_command
 from redrive.web.context import ConsoleContext, LookStatus, local_path

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from redrive.duration_text import format_duration
-from redrive.failures.groups import Group
+from redrive.failures.message.groups import Group
 from redrive.web.html import moment_in_words
 
 HOURS = 24

@@ -3,8 +3,8 @@
 import shlex
 from collections.abc import Iterable
 
-from redrive.failures.filter import Filter
-from redrive.failures.order import Order
+from redrive.failures.queue.order import Order
+from redrive.failures.store.filter import Filter
 from redrive.web.page_request import QueuePlace
 
 

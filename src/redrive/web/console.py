@@ -21,9 +21,9 @@ from redrive.errors import (
     PermissionDenied,
     RedriveError,
 )
-from redrive.failures.filter import Filter
-from redrive.failures.look import NothingKept
-from redrive.failures.message_lookup import NothingFound
+from redrive.failures.store.filter import Filter
+from redrive.failures.store.look import NothingKept
+from redrive.failures.store.message_lookup import NothingFound
 from redrive.web import (
     cause_page,
     causes_page,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import assert_never
 
 from redrive.errors import ConfigurationError
-from redrive.failures.local_journal import default_path
-from redrive.failures.mask import Mask
+from redrive.failures.jobs.local_journal import default_path
+from redrive.failures.message.mask import Mask
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.names import ExchangeFamily
 from redrive.web.access_config import AccessConfig

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
-from redrive.failures.filter import Filter
-from redrive.failures.job_record import JobRecord
-from redrive.failures.look import Look
-from redrive.failures.mask import check_patch
-from redrive.failures.masked_messages import check_filter
-from redrive.failures.operator_rights import OperatorRights
-from redrive.failures.order import Order
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.message.mask import check_patch
+from redrive.failures.queue.operator_rights import OperatorRights
+from redrive.failures.queue.order import Order
+from redrive.failures.store.filter import Filter
+from redrive.failures.store.look import Look
+from redrive.failures.store.masked_messages import check_filter
 from redrive.pubsub.url import BrokerURL
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct, rights_needed, rights_to_remark

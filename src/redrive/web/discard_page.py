@@ -7,12 +7,12 @@ from pathlib import Path
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.discard_job import discard_into
-from redrive.failures.failed_queue_facts import source_of
-from redrive.failures.filter import Filter
-from redrive.failures.index import default_folder
-from redrive.failures.job_record import JobRecord
-from redrive.failures.look import Look
+from redrive.failures.jobs.discard_job import discard_into
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.queue.failed_queue_base import source_of
+from redrive.failures.store.filter import Filter
+from redrive.failures.store.index import default_folder
+from redrive.failures.store.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import discard_command

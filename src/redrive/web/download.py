@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from starlette.responses import Response
 
-from redrive.failures.csv_text import csv_of
+from redrive.failures.store.csv_text import csv_of
 
 
 def download(content: str | bytes, media_type: str, name: str) -> Response:

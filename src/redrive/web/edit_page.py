@@ -5,15 +5,15 @@ import base64
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.body_layout import as_before, laid_out
-from redrive.failures.edit import difference
-from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import plan_order
-from redrive.failures.filter import Filter
-from redrive.failures.look import Look
-from redrive.failures.order import Order
-from redrive.failures.plan import Plan
-from redrive.failures.readable_values import body_text_of, is_json, plain_of
+from redrive.failures.message.body_layout import as_before, laid_out
+from redrive.failures.message.edit import difference
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.readable_values import body_text_of, is_json, plain_of
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.plan import Plan
+from redrive.failures.store.filter import Filter
+from redrive.failures.store.look import Look
 from redrive.redaction import printable
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import edit_command

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.discard_job import discard_into
-from redrive.failures.expiry import failed_before, moment_before
-from redrive.failures.failed_queue_facts import source_of
-from redrive.failures.filter import Filter
-from redrive.failures.groups import Groups
-from redrive.failures.job_record import JobRecord
-from redrive.failures.look import Look
+from redrive.failures.jobs.discard_job import discard_into
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.message.groups import Groups
+from redrive.failures.queue.failed_queue_base import source_of
+from redrive.failures.store.expiry import failed_before, moment_before
+from redrive.failures.store.filter import Filter
+from redrive.failures.store.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import expire_command

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from redrive.failures.cause import Cause
-from redrive.failures.columns import COLUMNS
-from redrive.failures.facet import Facet
-from redrive.failures.groups import Group
+from redrive.failures.message.cause import Cause
+from redrive.failures.message.columns import COLUMNS
+from redrive.failures.message.groups import Group
+from redrive.failures.store.facet import Facet
 from redrive.web.page_request import PageRequest
 
 _TOKEN = re.compile(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from starlette.responses import Response
 
 from redrive.errors import ConfigurationError
-from redrive.failures.job_record import JobRecord
-from redrive.failures.look import NothingKept
-from redrive.failures.message_source import checked_query
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.queue.message_source import checked_query
+from redrive.failures.store.look import NothingKept
 from redrive.web.context import ConsoleContext
 from redrive.web.download import download, download_csv
 from redrive.web.job_page import JobTotals, sent_by

@@ -9,19 +9,19 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from redrive.duration_text import format_duration
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.approval_rule import (
+from redrive.failures.jobs.approval_rule import (
     check_may_approve,
     check_seen,
     is_same,
     waits_for_none,
 )
-from redrive.failures.facet import Facet
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.job_stop import ask_to_stop
-from redrive.failures.journal_entry import JobEvent, JobStep
-from redrive.failures.order import Order
-from redrive.failures.order_facts import OrderFact, filter_facts, order_facts
-from redrive.failures.running_job import check_alone
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.job_stop import ask_to_stop
+from redrive.failures.jobs.journal_entry import JobEvent, JobStep
+from redrive.failures.jobs.running_job import check_alone
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.order_facts import OrderFact, filter_facts, order_facts
+from redrive.failures.store.facet import Facet
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.headers import JOB, counted

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import IO
 
 from redrive.errors import ConfigurationError
-from redrive.failures.journal import Journal
-from redrive.failures.operator_name import acting_for
-from redrive.failures.order import Order
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.queue.order import Order
+from redrive.failures.store.operator_name import acting_for
 from redrive.web.console_job import ConsoleJob, Task, TaskKind
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.page_request import QueuePlace

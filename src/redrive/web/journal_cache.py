@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from redrive.errors import RedriveError
-from redrive.failures.cause_remark import CauseRemark
-from redrive.failures.cause_remarks import CauseRemarks
-from redrive.failures.job_record import JobRecord
-from redrive.failures.journal import Journal
+from redrive.failures.jobs.cause_remark import CauseRemark
+from redrive.failures.jobs.cause_remarks import CauseRemarks
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.journal import Journal
 
 _FRESH = 5.0
 """Seconds for which the cache is used: reading the journal queries the broker."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from redrive.failures.approval_rule import is_same
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.journal import Journal
+from redrive.failures.jobs.approval_rule import is_same
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.journal import Journal
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.context import ConsoleContext
 from redrive.web.download import download, download_csv

@@ -12,10 +12,10 @@ from typing import TypeVar, cast
 
 from redrive.errors import RedriveError
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.groups import Groups
-from redrive.failures.look import CachePolicy, Look
-from redrive.failures.masked_messages import masked_look
-from redrive.failures.message_source import answer_of
+from redrive.failures.message.groups import Groups
+from redrive.failures.queue.message_source import answer_of
+from redrive.failures.store.look import CachePolicy, Look
+from redrive.failures.store.masked_messages import masked_look
 from redrive.pubsub.reports import LookProgress, LookStage
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.look_questions import LookQuestion

@@ -4,20 +4,20 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from redrive.errors import ConfigurationError
-from redrive.failures.answer_limits import AnswerLimits
-from redrive.failures.approval import plan_to_ask
-from redrive.failures.cause_remarks import CauseRemarks
-from redrive.failures.columns import BODIES
-from redrive.failures.facet import Facet, FacetValue
-from redrive.failures.failed_message import FailedMessage
 from redrive.failures.failed_queue import FailedQueue, plan_order
-from redrive.failures.filter import Filter, OpenFilter
-from redrive.failures.groups import Groups
-from redrive.failures.kept_messages import CauseHistory
-from redrive.failures.look import Look, QueryResult
-from redrive.failures.message_source import checked_query
-from redrive.failures.order import Order
-from redrive.failures.plan import Plan
+from redrive.failures.jobs.approval import plan_to_ask
+from redrive.failures.jobs.cause_remarks import CauseRemarks
+from redrive.failures.message.columns import BODIES
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.groups import Groups
+from redrive.failures.queue.message_source import checked_query
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.plan import Plan
+from redrive.failures.store.answer_limits import AnswerLimits
+from redrive.failures.store.facet import Facet, FacetValue
+from redrive.failures.store.filter import Filter, OpenFilter
+from redrive.failures.store.kept_messages import CauseHistory
+from redrive.failures.store.look import Look, QueryResult
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -6,12 +6,12 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.cause import cause_of, parts_of
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.kept_messages import Neighbours
-from redrive.failures.look import Look
-from redrive.failures.readable_values import body_of, body_text_of, value_of
-from redrive.failures.way import way_of
+from redrive.failures.message.cause import cause_of, parts_of
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.readable_values import body_of, body_text_of, value_of
+from redrive.failures.message.way import way_of
+from redrive.failures.store.kept_messages import Neighbours
+from redrive.failures.store.look import Look
 from redrive.redaction import printable_json, text_of
 from redrive.web.command_lines import show_command
 from redrive.web.context import ConsoleContext, LookStatus

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import RedriveError
-from redrive.failures.cause import Cause
-from redrive.failures.cause_remark import CauseState
-from redrive.failures.cause_remarks import CauseStatus
-from redrive.failures.filter import Filter, OpenFilter
-from redrive.failures.job_record import State
-from redrive.failures.look import Look, NothingKept
-from redrive.failures.overview import Overview, SharedGroup
+from redrive.failures.jobs.cause_remark import CauseState
+from redrive.failures.jobs.cause_remarks import CauseStatus
+from redrive.failures.jobs.job_record import State
+from redrive.failures.message.cause import Cause
+from redrive.failures.store.filter import Filter, OpenFilter
+from redrive.failures.store.look import Look, NothingKept
+from redrive.failures.store.overview import Overview, SharedGroup
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.chart import Named, by_hour
 from redrive.web.command_lines import command

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from redrive.errors import ConfigurationError
-from redrive.failures.filter import Filter
+from redrive.failures.store.filter import Filter
 
 _MOST_REASON = 500
 

@@ -3,8 +3,8 @@
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError
-from redrive.failures.operator_name import acting_for
-from redrive.failures.pauses import order
+from redrive.failures.queue.pauses import order
+from redrive.failures.store.operator_name import acting_for
 from redrive.topology.control import Action
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.context import ConsoleContext

@@ -5,17 +5,17 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.approval import ask_as_planned
-from redrive.failures.canary import Guards, Unknown
-from redrive.failures.failed_queue_facts import whereabouts_of
-from redrive.failures.job_record import JobRecord
-from redrive.failures.look import Look
-from redrive.failures.mask import check_patch
-from redrive.failures.order import Order
-from redrive.failures.outcome_watch import MessageCounts
-from redrive.failures.plan import Plan
-from redrive.failures.rehearsal import rehearsed_in
-from redrive.failures.running_job import check_alone
+from redrive.failures.jobs.approval import ask_as_planned
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.running_job import check_alone
+from redrive.failures.message.mask import check_patch
+from redrive.failures.queue.canary import Guards, Unknown
+from redrive.failures.queue.failed_queue_base import whereabouts_of
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.outcome_watch import MessageCounts
+from redrive.failures.queue.plan import Plan
+from redrive.failures.rehearsal.rehearsal import rehearsed_in
+from redrive.failures.store.look import Look
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.command_lines import requeue_command, try_command

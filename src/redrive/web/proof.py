@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from starlette.responses import Response
 
-from redrive.failures.job_record import JobRecord
+from redrive.failures.jobs.job_record import JobRecord
 from redrive.redaction import in_one_line
 from redrive.web.command_lines import command
 from redrive.web.context import ConsoleContext

@@ -5,9 +5,9 @@ import json
 from starlette.responses import Response
 
 from redrive.errors import RedriveError
-from redrive.failures.answer_file import parquet_of
-from redrive.failures.columns import COLUMNS
-from redrive.failures.look import Look, QueryResult
+from redrive.failures.message.columns import COLUMNS
+from redrive.failures.store.answer_file import parquet_of
+from redrive.failures.store.look import Look, QueryResult
 from redrive.redaction import printable_json
 from redrive.web.command_lines import query_command
 from redrive.web.context import ConsoleContext, LookStatus

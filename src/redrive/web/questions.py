@@ -16,10 +16,10 @@ from multiprocessing import Pipe
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_queue import FailedQueue
-from redrive.failures.look import CachePolicy, Look
-from redrive.failures.mask import Mask
-from redrive.failures.masked_messages import masked_look
-from redrive.failures.message_source import answer_of
+from redrive.failures.message.mask import Mask
+from redrive.failures.queue.message_source import answer_of
+from redrive.failures.store.look import CachePolicy, Look
+from redrive.failures.store.masked_messages import masked_look
 from redrive.topology.names import ExchangeFamily
 from redrive.web.look_questions import LookQuestion
 from redrive.web.page_request import QueuePlace

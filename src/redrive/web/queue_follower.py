@@ -4,9 +4,9 @@ import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from redrive.failures.depth_watch import Reading
-from redrive.failures.failure_feed import FeedState
-from redrive.failures.follower import Follower
+from redrive.failures.queue.depth_watch import Reading
+from redrive.failures.queue.failure_feed import FeedState
+from redrive.failures.queue.follower import Follower
 from redrive.topology.names import failed_queue
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.html import moment_in_words

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from redrive.errors import RedriveError
-from redrive.failures.pauses import paused
+from redrive.failures.queue.pauses import paused
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ConsumerReports, ManagementAPI
 from redrive.pubsub.url import BrokerURL

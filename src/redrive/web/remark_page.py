@@ -3,7 +3,7 @@
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError
-from redrive.failures.cause_remark import SAYABLE, CauseRemark, CauseState, RemarkKind
+from redrive.failures.jobs.cause_remark import SAYABLE, CauseRemark, CauseState, RemarkKind
 from redrive.web.context import ConsoleContext, local_path
 from redrive.web.page_request import PageRequest
 

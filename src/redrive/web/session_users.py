@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from redrive.failures.operator_rights import check_login
+from redrive.failures.queue.operator_rights import check_login
 from redrive.pubsub.url import url_with_login
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.context import ConsoleContext

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.queue.snapshot import Snapshot
 from redrive.web.page_request import QueuePlace
 
 logger = logging.getLogger("redrive")

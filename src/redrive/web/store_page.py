@@ -8,17 +8,17 @@ from dataclasses import replace
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.job_record import JobRecord
-from redrive.failures.message_source import answer_of
-from redrive.failures.restore_target import (
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.restore_target import (
     RestoreTarget,
     digests_in,
     missing_from,
     place_of,
     restored,
 )
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.message_source import answer_of
+from redrive.failures.queue.snapshot import Snapshot
 from redrive.pubsub.reports import LookProgress
 from redrive.pubsub.url import BrokerURL
 from redrive.web.command_lines import command, snapshot_command

@@ -6,7 +6,7 @@ from typing import Self
 from urllib.parse import quote, urlsplit
 
 from redrive.errors import ConfigurationError
-from redrive.failures.cause import Cause
+from redrive.failures.message.cause import Cause
 
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _KNOWN = ("type", "message", "frame", "group", "queue")

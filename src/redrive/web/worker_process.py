@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.approval import approve
-from redrive.failures.approval_rule import check_seen
 from redrive.failures.failed_queue import FailedQueue, carry_out, plan_order
-from redrive.failures.job import Job
-from redrive.failures.job_record import JobRecord
-from redrive.failures.journal import Journal
-from redrive.failures.operator_name import acting_for
-from redrive.failures.order import Order
-from redrive.failures.requeue_job import OutcomeCounts
-from redrive.failures.running_job import check_alone
+from redrive.failures.jobs.approval import approve
+from redrive.failures.jobs.approval_rule import check_seen
+from redrive.failures.jobs.job import Job
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.journal import Journal
+from redrive.failures.jobs.requeue_job import OutcomeCounts
+from redrive.failures.jobs.running_job import check_alone
+from redrive.failures.queue.order import Order
+from redrive.failures.store.operator_name import acting_for
 from redrive.pubsub.blocking.connection_pool import ConnectionPool
 from redrive.pubsub.reports import RequeueProgress
 from redrive.redaction import KINDS_VARIABLE, redact_kinds_named

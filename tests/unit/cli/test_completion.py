@@ -9,10 +9,10 @@ import pytest
 import typer
 
 from redrive.cli import completion
-from redrive.failures.cause import Cause
-from redrive.failures.groups import Group
-from redrive.failures.job_record import JobRecord
-from redrive.failures.local_journal import LocalJournal, default_path
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.local_journal import LocalJournal, default_path
+from redrive.failures.message.cause import Cause
+from redrive.failures.message.groups import Group
 
 URL = "amqp://guest:guest@127.0.0.1:1/"
 

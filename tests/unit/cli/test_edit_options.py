@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from redrive.amqp.properties import Properties
 from redrive.cli.edit_options import EditOptions, Messages, changing
-from redrive.failures.body_layout import as_before, laid_out
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.order import Order
-from redrive.failures.plan import plan_of
+from redrive.failures.message.body_layout import as_before, laid_out
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.order import Order
+from redrive.failures.queue.plan import plan_of
 from redrive.topology.headers import Delivery
 
 VALUES = st.recursive(

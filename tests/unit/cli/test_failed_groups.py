@@ -7,8 +7,8 @@ import pytest
 
 from cli_support import Terminal, redrive
 from deliveries import failed, table
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.snapshot import Snapshot
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.queue.snapshot import Snapshot
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

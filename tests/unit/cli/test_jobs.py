@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from redrive.cli.__main__ import main
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.local_journal import LocalJournal
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.local_journal import LocalJournal
 
 QUEUE = "shop@orders"
 NOWHERE = "amqp://guest:guest@127.0.0.1:1/"

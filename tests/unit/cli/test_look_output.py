@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redrive.cli.look_output import in_words_of_before
-from redrive.failures.look import Look
+from redrive.failures.store.look import Look
 
 
 def before(seconds: float = 60.5, now: int | None = 40, problem: str = "") -> Look:

@@ -137,8 +137,8 @@ def test_what_the_broker_says_on_several_lines_is_one_problem_and_a_remedy(
 def main_without(library: str, *words: str) -> tuple[int, str]:
     """What the command line says on stderr where a library is not installed, and its exit code."""
     program = (
-        f"import sys; sys.modules[{library!r}] = None; import redrive.failures.failed_count as "
-        "counting; "
+        f"import sys; sys.modules[{library!r}] = None; "
+        "import redrive.failures.queue.failed_count as counting; "
         "counting.depths = lambda *_: {'main': None}; from redrive.cli.__main__ import main; "
         f"sys.exit(main({list(words)!r}))"
     )

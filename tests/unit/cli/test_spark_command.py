@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redrive.cli.spark_command import command_of, is_on_spark, run_of
-from redrive.failures.job_record import JobRecord
+from redrive.failures.jobs.job_record import JobRecord
 from redrive.topology.names import ExchangeFamily
 
 RUN = "20260102T030405Z-abcdef"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from redrive.amqp.properties import Properties
 from redrive.errors import InvalidMessage
-from redrive.failures.cause import masked
+from redrive.failures.message.cause import masked
 from redrive.pubsub import body as bodies
 from redrive.pubsub.body import (
     MOST_BYTES,

@@ -14,7 +14,7 @@ from deliveries import failed, first_delivery
 from redrive import Publisher
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError, InvalidMessage
-from redrive.failures.failed_message import FailedMessage
+from redrive.failures.message.failed_message import FailedMessage
 from redrive.pubsub import php_envelope
 from redrive.pubsub.codec import reader_of
 from redrive.pubsub.handler import Handler

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.store.filter import Filter, OpenFilter
 from redrive.pubsub.message import Message
 from redrive.pubsub.text_predicate import predicate_of
 from redrive.topology.headers import Delivery

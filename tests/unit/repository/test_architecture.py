@@ -37,6 +37,9 @@ MAY_IMPORT = {
 """What each part of redrive may import of it; the empty name is the package itself, which gives the
 public names."""
 
+ROOMS = ("message", "store", "queue", "jobs", "failed_queue", "aio", "rehearsal")
+"""The parts of `failures`, in the order in which they build on each other."""
+
 IMPURE = frozenset(
     {
         "asyncio",
@@ -187,7 +190,7 @@ TRIAGE_API = {
     "failed_count": {"dead_lettering", "depths", "held_back"},
     "failed_message": {"FailedMessage"},
     "failed_queue": {"FailedQueue", "carry_out", "plan_order"},
-    "failed_queue_facts": {"consumers_of", "source_of", "whereabouts_of"},
+    "failed_queue_base": {"consumers_of", "source_of", "whereabouts_of"},
     "failed_source": {"FailedSource"},
     "failure_feed": {"FeedState"},
     "filter": {"Filter", "OpenFilter", "Predicate"},
@@ -245,6 +248,20 @@ TRIAGE_API = {
 }
 """What a shell may take of `failures`, by module: what is asked and done there, and the values that
 are given and returned. The rest is the engine."""
+
+
+def test_each_part_of_failures_imports_only_those_before_it() -> None:
+    assert faults_of(lambda module: imports_of_later_rooms(_name(module), text_of(module))) == {}
+
+
+def imports_of_later_rooms(module: str, source: str) -> list[str]:
+    """What a module of `failures` imports from rooms that are built on its own."""
+    part, _, rest = module.partition("/")
+    if part != "failures" or rest == "__init__.py":
+        return []
+    own = ROOMS.index(rest.split("/")[0].removesuffix(".py"))
+    rooms = {name: name.split(".")[2] for name in imported(source) if "redrive.failures." in name}
+    return [name for name, room in rooms.items() if ROOMS.index(room) > own]
 
 
 def test_a_shell_takes_nothing_deeper_of_the_engine_than_its_api() -> None:
@@ -366,6 +383,19 @@ def test_an_import_against_the_arrows_is_found(part: str, source: str) -> None:
 )
 def test_an_import_along_the_arrows_is_allowed(part: str, source: str) -> None:
     assert forbidden_imports(part, source) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("message/cause.py", "from redrive.failures.store.filter import Filter"),
+        ("store/look.py", "from redrive.failures.queue import plan"),
+        ("queue/plan.py", "from redrive.failures.jobs.job import Job"),
+        ("jobs/job.py", "from redrive.failures.failed_queue import FailedQueue"),
+    ],
+)
+def test_an_import_of_a_later_part_of_failures_is_found(module: str, source: str) -> None:
+    assert len(imports_of_later_rooms(f"failures/{module}", source)) == 1
 
 
 @pytest.mark.parametrize(

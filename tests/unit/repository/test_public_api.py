@@ -125,9 +125,23 @@ def members(module: ast.Module, node: ast.ClassDef) -> dict[str, str]:
                     found |= attributes(statement)
             case ast.AnnAssign(target=ast.Name(id=name)) if is_public(name):
                 found[name] = ast.unparse(statement)
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.Call(ast.Name("offloaded"), [method, *made])
+            ) if is_public(name):
+                found[name] = offloaded(module, method, made)
             case ast.Assign(targets=[ast.Name(id=name)]) if is_public(name):
                 found[name] = ast.unparse(statement)
     return found
+
+
+def offloaded(module: ast.Module, method: ast.expr, made: list[ast.expr]) -> str:
+    """The signature of a coroutine function that is made of a blocking method."""
+    blocking, _, name = ast.unparse(method).partition(".")
+    place = defined(module, blocking)
+    assert place is not None
+    assert isinstance(place.node, ast.ClassDef)
+    line = f"async {members(place.module, place.node)[name]}"
+    return f"{line.rpartition(' -> ')[0]} -> AsyncJob" if made else line
 
 
 def fields(node: ast.ClassDef) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from redrive.errors import ConfigurationError
-from redrive.failures.failed_source import FailedSource
+from redrive.failures.queue.failed_source import FailedSource
 from redrive.spark_reprocess.archive import (
     Archive,
     check_folder_name,

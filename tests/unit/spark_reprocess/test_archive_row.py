@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from field_tables import QUEUE, properties
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
-from redrive.failures.columns import BY_NAME, row_of
-from redrive.failures.failed_source import FailedSource
+from redrive.failures.message.columns import BY_NAME, row_of
+from redrive.failures.queue.failed_source import FailedSource
 from redrive.spark_reprocess.archive_row import MOST_OF_A_PLAIN_BODY, SCHEMA, parquet_of, table_of
 from redrive.topology.headers import Delivery
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.local_journal import LocalJournal
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.spark_reprocess.archive import Run, new_run
 from redrive.spark_reprocess.recorded_job import JobRecorder, Kind
 

@@ -18,10 +18,10 @@ from framework_messages import (
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.failures.dialects.known import renewed
-from redrive.failures.direction import Direction
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.stored_message import (
+from redrive.failures.message.dialects.known import renewed
+from redrive.failures.message.direction import Direction
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.store.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,
     EXCHANGE,

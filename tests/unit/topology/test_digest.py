@@ -8,7 +8,7 @@ from deliveries import failed, table
 from failed_deliveries import failed_deliveries
 from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
-from redrive.failures.failed_message import FailedMessage
+from redrive.failures.message.failed_message import FailedMessage
 from redrive.topology import digest as digests
 from redrive.topology.digest import digest_of
 from redrive.topology.headers import Delivery

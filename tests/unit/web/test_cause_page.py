@@ -3,8 +3,8 @@
 import pytest
 
 from redrive.amqp.properties import Properties
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.job_record import JobRecord
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.message.failed_message import FailedMessage
 from redrive.topology.headers import Delivery
 from redrive.web.cause_page import jobs_of, shape_of
 

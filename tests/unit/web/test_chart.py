@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from redrive.failures.cause import Cause
-from redrive.failures.groups import Group
+from redrive.failures.message.cause import Cause
+from redrive.failures.message.groups import Group
 from redrive.web.chart import HEIGHT, Named, by_hour, over_time, trend
 
 NOW = datetime(2026, 1, 2, 12, 30, tzinfo=UTC)

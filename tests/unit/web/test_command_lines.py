@@ -5,9 +5,9 @@ import shlex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.failures.canary import Guards
-from redrive.failures.filter import Filter
-from redrive.failures.order import Order
+from redrive.failures.queue.canary import Guards
+from redrive.failures.queue.order import Order
+from redrive.failures.store.filter import Filter
 from redrive.web.command_lines import (
     command,
     groups_command,

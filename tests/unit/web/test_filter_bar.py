@@ -3,8 +3,8 @@
 import pytest
 
 from redrive.errors import ConfigurationError
-from redrive.failures.cause import Cause
-from redrive.failures.groups import Group
+from redrive.failures.message.cause import Cause
+from redrive.failures.message.groups import Group
 from redrive.web.filter_bar import Chip, chips_of, offer_of, where_of, with_term
 from redrive.web.page_request import PageRequest
 

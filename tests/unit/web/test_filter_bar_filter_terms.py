@@ -3,8 +3,8 @@
 import pytest
 
 from deliveries import failed
-from redrive.failures.failed_message import FailedMessage
-from redrive.failures.filter import Filter, OpenFilter
+from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.store.filter import Filter, OpenFilter
 from redrive.web.filter_bar import joined, terms_of
 
 

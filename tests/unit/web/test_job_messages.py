@@ -1,6 +1,6 @@
 """The messages of a job that are known one by one."""
 
-from redrive.failures.job_record import JobRecord
+from redrive.failures.jobs.job_record import JobRecord
 from redrive.web.job_messages import Row, json_of, rows_of
 
 RECORD = JobRecord(

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from redrive.failures.job_record import JobRecord
-from redrive.failures.journal_entry import JobEvent, JobStep
+from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.journal_entry import JobEvent, JobStep
 from redrive.web.job_page import JobTotals, timeline_of, took
 
 RECORD = JobRecord("3f2a", "requeue", "shop@orders", "amqp://localhost/", planned=100)

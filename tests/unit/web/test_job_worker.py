@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.failures.order import Order
+from redrive.failures.queue.order import Order
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.job_worker import JobWorker
 from redrive.web.page_request import QueuePlace

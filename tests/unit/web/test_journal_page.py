@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from redrive.failures.job_record import JobRecord, State
+from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.web.download import download_csv
 from redrive.web.journal_page import _EXPORTED, _is_asked_for, _row_of
 from redrive.web.page_request import PageRequest

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redrive.failures.look import Look
+from redrive.failures.store.look import Look
 from redrive.web.look_cache import RunningLook
 from redrive.web.page_request import QueuePlace
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deliveries import failed
-from redrive.failures.failed_message import FailedMessage
+from redrive.failures.message.failed_message import FailedMessage
 from redrive.web.message_page import VIEWS, BodyView, viewed
 
 

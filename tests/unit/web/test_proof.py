@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from redrive.failures.job_record import JobRecord, State
-from redrive.failures.order import Order
+from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.queue.order import Order
 from redrive.web.job_page import ChosenCause, causes_of
 from redrive.web.proof import json_of, text_of
 

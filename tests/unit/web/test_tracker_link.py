@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
-from redrive.failures.cause import Cause
+from redrive.failures.message.cause import Cause
 from redrive.web.tracker_link import TrackerLink
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

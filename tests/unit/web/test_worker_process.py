@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.failures.order import Order
+from redrive.failures.queue.order import Order
 from redrive.pubsub.reports import RequeueProgress
 from redrive.topology.names import ExchangeFamily
 from redrive.web.console_job import Task, TaskKind

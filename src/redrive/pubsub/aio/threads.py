@@ -74,20 +74,6 @@ async def to_its_end(function: Callable[[], T]) -> T:
     return await ended(asyncio.ensure_future(on_thread(function)))
 
 
-async def run_out(
-    run: Callable[[Callable[[P], None], "EitherOf"], T],
-    on_progress: Callable[[P], object] | None,
-    cancel: "Event | None",
-) -> T:
-    """Run a job on a thread and return its result. If this is cancelled, stop the job and wait for
-    it."""
-    stop = EitherOf(cancel)
-    tell = on_loop(on_progress) or (lambda _: None)
-    return await ended(
-        asyncio.ensure_future(on_thread(lambda: run(tell, stop), "redrive-requeue")), stop.set
-    )
-
-
 def on_loop(function: Callable[[P], object] | None) -> Callable[[P], None] | None:
     """Wrap a function so that a thread can call it, but it runs on the event loop."""
     if function is None:

@@ -1,0 +1,1 @@
+"""The same for asyncio, with the work on threads."""

@@ -1,0 +1,1 @@
+"""Who did what, and why: the journal, jobs, approvals, and remarks on causes."""

@@ -1,0 +1,1 @@
+"""A failed message: its columns, its cause, its way back, its edits. Pure."""

@@ -1,0 +1,1 @@
+"""What is done at the broker: looks, plans, requeues, canaries, outcomes."""

@@ -1,0 +1,1 @@
+"""Run a fixed handler over failed messages before anything is sent."""
