@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
+from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
 from redrive.failures.jobs import journal_tables
 from redrive.failures.jobs.cause_remark import CauseRemark
 from redrive.failures.jobs.cause_remarks import CauseRemarks
@@ -530,13 +530,15 @@ class Journal(LocalJournal):
             ).fetchone()
         if left_over is not None:
             self._stream.declare()
-        elif not self._stream.exists():
-            return
         try:
             mark = self._mark()
+        except Unroutable:
+            return  # there is no stream, so nothing was ever written
         except JobLocked:
             raise
         except RedriveError as error:
+            if not self._stream.exists():
+                return
             # A user with read access only is shown what there is.
             self._read_on("")
             self._on_notice(

@@ -92,7 +92,8 @@ class JournalStream:
 
     def open(self, job: str | None = None) -> None:
         """Connect for appending, and lock the job if one is given."""
-        self.close()
+        if self.has_lock or (self._sending is not None and not self._sending.is_up):
+            self.close()
         try:
             self._connect(None if job is None else job_lock(job))
         except PermissionDenied:
@@ -101,13 +102,15 @@ class JournalStream:
             self._connect(None)  # a user who may not lock the job may run it all the same
 
     def _connect(self, lock: str | None) -> None:
-        sending = Sending(self._connector, lock=lock)
-        sending.__enter__()
+        sending = self._sending or Sending(self._connector).__enter__()
+        if lock is not None:
+            sending.lock(lock)
         try:
             sending.wait_until_up(_ANSWERS_WITHIN if lock is None else _DIES_WITHIN)
         except BaseException as error:
             locked_out = sending.locked_out
             sending.__exit__(None, None, None)
+            self._sending = None
             if isinstance(error, BrokerUnavailable) and locked_out:
                 raise JobLocked from error
             raise
@@ -159,10 +162,7 @@ class JournalStream:
 
     def read(self, start: int | None, mark: str) -> Iterator[Row]:
         """Iterate over the entries of the stream up to a mark."""
-        with (
-            _usable(),
-            StreamReader(self._connector, JOURNAL, "first" if start is None else start) as reader,
-        ):
+        with _usable(), self._reader("first" if start is None else start) as reader:
             while (row := reader.next(_QUIET if not mark else _ANSWERS_WITHIN)) is not None:
                 yield row
                 if mark and row.message_id == mark:
@@ -176,7 +176,10 @@ class JournalStream:
 
     def follow(self) -> StreamReader:
         """Return a reader of the entries appended from about now on; the caller closes it."""
-        return StreamReader(self._connector, JOURNAL, "last").__enter__()
+        return self._reader("last").__enter__()
+
+    def _reader(self, start: int | str) -> StreamReader:
+        return StreamReader(self._connector, JOURNAL, start, self._sending)
 
     def close(self) -> None:
         """Disconnect, which releases the lock."""

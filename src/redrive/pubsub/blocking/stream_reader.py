@@ -1,12 +1,13 @@
 """Read a stream on a caller's thread."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
-from typing import Self
+from typing import Protocol, Self
 
 from redrive.errors import RedriveError
 from redrive.pubsub.blocking.connection import Connector, Link
+from redrive.pubsub.lifecycle import Listener
 from redrive.pubsub.stream_consumer import Row, StreamConsumer
 from redrive.pubsub.wire_protocol import Wire
 
@@ -15,13 +16,45 @@ _MOMENT = 0.05
 _MOST_AT_ONCE = 200
 
 
-class StreamReader:
-    """Consumes a stream for a caller's thread; a context manager."""
+class Carrier(Protocol):
+    """A connection that others may use, too."""
 
-    def __init__(self, connector: Connector, stream: str, start: int | str) -> None:
+    def carry(self, rider: Listener, /) -> None:
+        """Tell a listener when the connection is up, and when it is lost."""
+
+    def drop(self, rider: Listener, /) -> None:
+        """Tell a listener nothing more."""
+
+    def call(self, function: Callable[[], None], /) -> None:
+        """Run a function on the connection's thread."""
+
+
+class _OwnConnection:
+    """A connection for one listener alone."""
+
+    def __init__(self, connector: Connector, listener: Listener) -> None:
+        self._link = Link(connector, listener)
+        self.call = self._link.call
+
+    def carry(self, _: Listener) -> None:
+        self._link.start()
+
+    def drop(self, _: Listener) -> None:
+        self._link.close()
+
+
+class StreamReader:
+    """Consumes a stream for a caller's thread; a context manager.
+
+    It opens a connection of its own, unless another one carries it.
+    """
+
+    def __init__(
+        self, connector: Connector, stream: str, start: int | str, carrier: Carrier | None = None
+    ) -> None:
         self._stream = stream
         self._start = start
-        self._link = Link(connector, self)
+        self._carrier = carrier or _OwnConnection(connector, self)
         self._inbox: SimpleQueue[Row | RedriveError] = SimpleQueue()
         self._consumer: StreamConsumer | None = None
         self._taken = 0
@@ -43,7 +76,7 @@ class StreamReader:
         self._taken += 1
         if self._taken % _ACKED_TOGETHER == 0:
             tag = self._taken
-            self._link.call(lambda: self._ack(tag))
+            self._carrier.call(lambda: self._ack(tag))
         return found
 
     def come(self) -> Iterator[Row]:
@@ -55,10 +88,12 @@ class StreamReader:
             yield row
 
     def close(self) -> None:
-        self._link.close()
+        """Stop reading."""
+        self._carrier.call(self._stop)
+        self._carrier.drop(self)
 
     def __enter__(self) -> Self:
-        self._link.start()
+        self._carrier.carry(self)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,6 +123,11 @@ class StreamReader:
 
     def ended(self) -> None:
         """Do nothing when the I/O thread ends."""
+
+    def _stop(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close(lambda: None)
 
     def _fail(self, error: RedriveError) -> None:
         self._inbox.put(error)

@@ -7,7 +7,7 @@ automatically: only the caller knows whether somebody else has sent them in the 
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Self
 
@@ -19,6 +19,7 @@ from redrive.pubsub import broker_errors
 from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.blocking.wire import WireConnection
 from redrive.pubsub.confirms import WINDOW, Outbox, Outgoing
+from redrive.pubsub.lifecycle import Listener
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.wire_protocol import Wire
 
@@ -52,6 +53,9 @@ class Sending:
             self._link, self._enqueue, self._outbox.pump
         )
         self._state = threading.Condition()
+        self._connection: Wire | None = None
+        self._publishes_on: Wire | None = None
+        self._riders: list[Listener] = []
         self._up = False
         self._frame_max = 0
         self._failure: RedriveError | None = None
@@ -82,9 +86,39 @@ class Sending:
                 raise BrokerUnavailable(self._link.address, f"{self._why_not} within {timeout:g} s")
             return self._frame_max
 
+    def lock(self, name: str) -> None:
+        """From now on publish only while it holds a lock; `wait_until_up` waits for it."""
+        with self._state:
+            self._lock, self._up = name, False
+
+        def take() -> None:
+            if self._publishes_on is not None:
+                self._begin_with_lock(self._publishes_on)
+
+        self.call(take)
+
     def send(self, batch: Sequence[Outgoing]) -> None:
         """Publish messages; the `settled` callback of each is called on the I/O thread."""
         self._mailbox.put(batch)
+
+    def carry(self, rider: Listener) -> None:
+        """Let another listener use the connection, too: it is told when the connection is up, and
+        when it is lost. It may open channels, and close them when it has been dropped."""
+
+        def carry() -> None:
+            self._riders.append(rider)
+            if self._connection is not None:
+                rider.connected(self._connection)
+
+        self.call(carry)
+
+    def drop(self, rider: Listener) -> None:
+        """Tell a rider nothing more."""
+        self.call(lambda: self._riders.remove(rider) if rider in self._riders else None)
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run a function on the I/O thread soon, or never if the connection has ended."""
+        self._link.call(function)
 
     def __enter__(self) -> Self:
         self._link.start()
@@ -105,21 +139,27 @@ class Sending:
 
     def connected(self, connection: Wire) -> None:
         """Take the lock if there is one, then start publishing."""
+        if self._connection is not connection:  # and not another try for the lock
+            self._connection = connection
+            for rider in tuple(self._riders):
+                rider.connected(connection)
         if self._lock is None:
             self._begin(connection)
         else:
-            assert isinstance(connection, WireConnection)
-            connection.channel(
-                on_open_callback=lambda channel: self._take_lock(connection, channel)
-            )
+            self._begin_with_lock(connection)
 
     def disconnected(self, error: RedriveError) -> None:
         """Settle unconfirmed messages; the link will reconnect."""
+        self._connection = self._publishes_on = None
+        for rider in tuple(self._riders):
+            rider.disconnected(error)
         self._set(up=False)
         self._outbox.disconnected(error)
 
     def gave_up(self, error: RedriveError) -> None:
         """Note that the link has failed for good."""
+        for rider in tuple(self._riders):
+            rider.gave_up(error)
         self._set(up=False, failure=error)
 
     def ended(self) -> None:
@@ -127,14 +167,23 @@ class Sending:
         closed = BrokerUnavailable(
             self._link.address, "the connection was closed before the message was confirmed"
         )
+        for rider in tuple(self._riders):
+            rider.gave_up(self._failure or closed)
         self._set(up=False, failure=self._failure or closed)
         self._outbox.fail_all(self._failure or closed)
+
+    def _begin_with_lock(self, connection: Wire) -> None:
+        assert isinstance(connection, WireConnection)
+        connection.channel(on_open_callback=lambda channel: self._take_lock(connection, channel))
 
     def _take_lock(self, connection: WireConnection, channel: pika.channel.Channel) -> None:
         assert self._lock is not None
         channel.add_on_close_callback(lambda _, reason: self._not_locked(connection, reason))
         channel.queue_declare(
-            self._lock, exclusive=True, auto_delete=True, callback=lambda _: self._begin(connection)
+            self._lock,
+            exclusive=True,
+            auto_delete=True,
+            callback=lambda _: self._begin(connection, lock=True),
         )
 
     def _not_locked(self, connection: WireConnection, reason: BaseException) -> None:
@@ -156,12 +205,14 @@ class Sending:
             _BETWEEN_TRIES, lambda: self.connected(connection) if connection.is_open else None
         )
 
-    def _begin(self, connection: Wire) -> None:
-        self._outbox.connected(connection)
+    def _begin(self, connection: Wire, *, lock: bool = False) -> None:
+        if self._publishes_on is not connection:
+            self._publishes_on = connection
+            self._outbox.connected(connection)
         self._why_not = "it did not come back"
         self.locked_out = False
         self._frame_max = connection.frame_max
-        self._set(up=True)
+        self._set(up=lock or self._lock is None)
 
     def _set(self, *, up: bool, failure: RedriveError | None = None) -> None:
         with self._state:
