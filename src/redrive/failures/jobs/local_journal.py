@@ -15,6 +15,7 @@ import stat
 import sys
 import threading
 import uuid
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -104,6 +105,8 @@ class LocalJournal:
                 # The journal can still be read, but nothing is recorded.
                 self._no_room = str(error)
                 self._sqlite = self._prepared(self._copied())
+        # Nobody closes the journal of a job that is not to be recorded.
+        weakref.finalize(self, self._sqlite.close)
 
     def _prepared(self, sqlite: sqlite3.Connection) -> sqlite3.Connection:
         try:

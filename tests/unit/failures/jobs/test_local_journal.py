@@ -1,6 +1,7 @@
 """The journal of jobs: what it keeps, for whom, and what it says where it can't."""
 
 import contextlib
+import gc
 import json
 import os
 import sqlite3
@@ -23,7 +24,7 @@ from failed_deliveries import failed_deliveries
 from redrive.errors import ConfigurationError
 from redrive.failures.jobs import journal_tables
 from redrive.failures.jobs.job_record import JobOutcome, JobRecord, State
-from redrive.failures.jobs.local_journal import LocalJournal, default_path
+from redrive.failures.jobs.local_journal import LocalJournal, UnsavedJournal, default_path
 from redrive.failures.jobs.requeue_job import JournalDeliveries
 from redrive.failures.jobs.running_job import running_on
 from redrive.failures.queue.canary import Guards, Unknown
@@ -69,6 +70,15 @@ def test_a_job_is_kept_with_who_ran_it(path: Path) -> None:
     assert Order.from_json(job.order) == Order(
         Filter("size > 1", frozenset(), (), Order.from_json(JOB.order).filter.now), 5
     )
+
+
+def test_a_journal_that_nobody_closes_leaves_nothing_open() -> None:
+    journal = UnsavedJournal()
+    sqlite = journal._sqlite
+    del journal
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        sqlite.execute("SELECT 1")
 
 
 def test_only_its_user_can_read_the_journal(path: Path) -> None:

@@ -44,6 +44,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
     monkeypatch.setattr(loop_watch, "_IN_TIME", 1000.0)
     handler = Heard()
     logging.getLogger("redrive").addHandler(handler)
+    wait_until(lambda: not watchers(), "nobody watches any more what a test before has watched")
     yield handler
     logging.getLogger("redrive").removeHandler(handler)
 
