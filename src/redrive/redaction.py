@@ -27,7 +27,10 @@ class _Rule:
 
     A pattern is tried only where one of its words occurs, and how far it reads from there is
     bounded or ends where the next match begins. So the time is proportional to the text's length,
-    however hostile the text is. It is compiled when one of its words is first found: compiling all
+    however hostile the text is. Groups are atomic, `(?>(?:…)?)`, and not possessive, `(?:…)?+`,
+    which Python before 3.11.5 gets wrong: it goes on after what the group matched in vain. Source:
+    https://github.com/python/cpython/issues/106052, and measured on the 3.11.2 of Debian 12. A
+    pattern is compiled when one of its words is first found: compiling all
     patterns would take a fifth of the time of a short command.
     """
 
@@ -66,8 +69,8 @@ _KEY_KINDS = [
 _KEYS = "|".join(f"{kind}{between}key" for kind in _KEY_KINDS for between in ("", "-", "_", " "))
 _STRONG = (
     "(?:(?:password|passwd|passphrase|passcode|(?<![a-z])pwd(?!=/)|(?<=[_-])pass|secret|"
-    rf"(?<![a-z])app[_-]?key|{_KEYS})(?:\d{{1,2}}+|[_-](?:base|salt|old|new|previous|current|value|"
-    r"confirm(?:ation)?|\d{1,2}+)(?![a-z\d_-]))?+)"
+    rf"(?<![a-z])app[_-]?key|{_KEYS})(?>(?:\d{{1,2}}+|[_-](?:base|salt|old|new|previous|current|value|"
+    r"confirm(?:ation)?|\d{1,2}+)(?![a-z\d_-]))?))"
 )
 """Names of values that are always secret, with the endings such names can have."""
 _WEAK = r"(?:token|signature)"
@@ -86,10 +89,12 @@ _ENDS_AS_NAME = "|".join(
 _ENDS_AS_NAME = rf"(?:{_ENDS_AS_NAME}|{'|'.join(f'(?<={key})' for key in _KEYS.split('|'))})"
 
 _NOTHING = r"(?!\*\*\*|(?:None|null|nil|true|false|undefined)(?:[\s,;&)}\]]|$))"
-_BARE = r"""(?:[^\s'"&,;<>(){}\[\]\\]|,(?![\s,]|\w{1,40}=|$)|[)}\]](?=[\w!@#$%^*]))++"""
+_BARE = r"""(?>(?:[^\s'"&,;<>(){}\[\]\\]|,(?![\s,]|\w{1,40}=|$)|[)}\]](?=[\w!@#$%^*]))+)"""
 """A value without quotes; it may contain brackets and commas only in its middle."""
 _QUOTE = r"""[bruf]{0,2}\\{0,8}["']"""
-_IN_QUOTES = r"""(?:(?<=\\["'])[^"'\\\n]++|(?<=")(?:[^"\\\n]|\\.)++|(?<=')(?:[^'\\\n]|\\.)++)"""
+_IN_QUOTES = (
+    r"""(?:(?<=\\["'])[^"'\\\n]++|(?<=")(?>(?:[^"\\\n]|\\.)+)|(?<=')(?>(?:[^'\\\n]|\\.)+))"""
+)
 """A value after its opening quote, up to the closing quote or the end of the line."""
 _VALUE = rf"""(?:{_IN_QUOTES}|(?<!["'])(?!{_QUOTE}){_NOTHING}{_BARE})"""
 _SECRET_LOOKS = r"""(?=[^\s'",;<>()]{4})(?=[^\s'",;<>()]{0,64}[\d!@#$%^*+=~]|[^\s'",;<>()]{20})"""
@@ -97,7 +102,7 @@ _SECRET_LOOKS = r"""(?=[^\s'",;<>()]{4})(?=[^\s'",;<>()]{0,64}[\d!@#$%^*+=~]|[^\
 _RANDOM_LOOKS = r"""(?=[^\s'",;<>()]{8})(?=[^\s'",;<>()]{0,64}\d)(?=[^\s'",;<>()]{0,64}[a-z])"""
 _CODE = r"(?=\d{4,12}(?![\w.:/-]))"
 """Digits of a code that somebody types, not a version or a time."""
-_SAYS = r"""(?:\\{0,8}["']\]?)?+[ \t]*+(?:=>|=(?!=)|:)[ \t]*+"""
+_SAYS = r"""(?>(?:\\{0,8}["']\]?)?)[ \t]*+(?:=>|=(?!=)|:)[ \t]*+"""
 """Separator between a name and its value in settings of all kinds."""
 
 _TELLS = r"""\\{0,8}["']?[ \t]*+(?:=>|[:=,])[ \t]*+b?\\{0,8}["']?"""
@@ -108,7 +113,7 @@ _COOKIE = r"""[\w.!#$%&*+^`|~-]{1,100}+=[^;\s"',\\]*+"""
 _STRING = r"""b?\\{0,8}["'][^"'\\\n]{0,200}+\\{0,8}["']"""
 _IN_COMMAND = r"""\b[^\n|;]{0,400}?[\s"']"""
 """From a command to one of its options."""
-_NEXT = r"""(?:["'],[ \t]*+|[ \t]++|=)(?P<quote>["'])?+"""
+_NEXT = r"""(?:["'],[ \t]*+|[ \t]++|=)(?>(?P<quote>["'])?)"""
 """Separator between an option and its argument, in a shell line or in a list."""
 _ARGUMENT = r"""(?!\*\*\*)(?(quote)[^"'\n]++|[^\s"',\]]++)"""
 _PORT = r"""(?!\d{1,5}(?::\d|[\s"',;)]|$))"""
@@ -131,13 +136,13 @@ _RULES = (
     _Rule(
         "://",
         r"""(?P<kept>://[^\s:/@\[\]]{0,64}+:)(?!\d{1,5}[,;.)\]'"]{0,3}\s|\*\*\*)"""
-        r"(?:[^\s/@]{0,64}+(?:[\r\n\t]{1,4}+[^\s/@]{0,64}+){1,4}+|[^\s/@]{1,64}+ [^\s/@]{0,64}+)"
+        r"(?:[^\s/@]{0,64}+(?>(?:[\r\n\t]{1,4}+[^\s/@]{0,64}+){1,4})|[^\s/@]{1,64}+ [^\s/@]{0,64}+)"
         r"(?=@)",
     ),
     _Rule(
         "jdbc:oracle: sqlplus sqlldr impdp expdp userid=",
         r"""(?P<kept>(?:jdbc:oracle:\w{1,10}+:|userid=["']?|\b(?:sqlplus|sqlldr|impdp|expdp)\b"""
-        r"""["']?(?:,?[ \t]++["']?-\w{1,20}+["']?){0,4}+,?[ \t]++["']?)[^\s:/@"']{1,64}+/)"""
+        r"""["']?(?>(?:,?[ \t]++["']?-\w{1,20}+["']?){0,4}),?[ \t]++["']?)[^\s:/@"']{1,64}+/)"""
         r"""(?:"[^"\n]{1,128}+"|[^\s"']{1,256})(?=@)""",
     ),
     # A user without a password in an HTTP URL is usually a token.
@@ -156,7 +161,7 @@ _RULES = (
     _Rule(
         "authorization",
         rf"(?P<kept>authorization{_TELLS}(?:{_MANY_PARTS})[ \t]++)"
-        r"(?:,[ \t]{0,8}+\r?\n[ \t]|[^\n'}])++",
+        r"(?>(?:,[ \t]{0,8}+\r?\n[ \t]|[^\n'}])+)",
     ),
     _Rule(
         "authorization", rf"""(?P<kept>authorization{_TELLS}(?:{_ONE_PART})[ \t]++)[^\s"'\\,;]++"""
@@ -179,7 +184,7 @@ _RULES = (
         r"(?P<kept>\bdigest[ \t]++(?=[a-z]{1,20}=)(?:[^\n]|\n[ \t]){0,1000}?\bresponse="
         rf"""(?:\\{{0,8}}["'])?)(?:(?<=["'])|{_RANDOM_LOOKS})(?!\*\*\*)[^\s"',\\]++""",
     ),
-    _Rule("cookie", rf"(?P<kept>cookie{_TELLS}){_COOKIE}(?:;[ \t]*+{_COOKIE})*+"),
+    _Rule("cookie", rf"(?P<kept>cookie{_TELLS}){_COOKIE}(?>(?:;[ \t]*+{_COOKIE})*)"),
     _Rule(
         "jsessionid phpsessid aspsessionid net_sessionid connect.sid sessid",
         r"(?P<kept>(?:(?:j|php)sess(?:ion)?id|aspsessionid[a-z]{0,20}+|net_sessionid|connect\.sid|"
@@ -210,7 +215,7 @@ _RULES = (
     _Rule(
         "secret_key_fallbacks",
         rf"(?P<kept>secret_key_fallbacks{_SAYS}[\[(]\s{{0,8}}+)(?!['\"]\*\*\*)"
-        rf"{_STRING}(?:,\s{{0,8}}+{_STRING}){{0,16}}+",
+        rf"{_STRING}(?>(?:,\s{{0,8}}+{_STRING}){{0,16}})",
     ),
     _Rule(
         "password passwd passphrase passcode pwd identified",
@@ -246,7 +251,7 @@ _RULES = (
     ),
     _Rule(
         "totp hotp otp pin mfa 2fa",
-        rf"(?P<kept>(?<![a-z])(?:[th]?otp|pin|mfa|2fa)(?:[_ -]?code)?+{_SAYS}(?:{_QUOTE})?)"
+        rf"(?P<kept>(?<![a-z])(?:[th]?otp|pin|mfa|2fa)(?>(?:[_ -]?code)?){_SAYS}(?:{_QUOTE})?)"
         rf"(?!\d{{1,9}}+[.-]|otp-)(?:{_RANDOM_LOOKS}|{_CODE}){_VALUE}",
     ),
     _Rule(
@@ -268,7 +273,7 @@ _RULES = (
         "auth credentials( .login(",
         rf"(?P<kept>(?:(?:(?<![a-z_])|(?<=basic_)|(?<=http_)|(?<=proxy_)|(?<=digest_))auth{_SAYS}(?:\(|\[(?=[^,\n]{{1,100}}+,\s{{0,8}}+{_QUOTE}{_SECRET_LOOKS}))|"
         r"(?:(?<=basic)|(?<=digest)|(?<=proxy)|(?<=ntlm))auth\(|(?<=plain)credentials\(|\.login\()"
-        rf"\s{{0,8}}+(?:\w{{1,20}}+[ \t]*+=[ \t]*+)?+(?:{_STRING}|[\w.]{{1,80}}+),\s{{0,8}}+"
+        rf"\s{{0,8}}+(?>(?:\w{{1,20}}+[ \t]*+=[ \t]*+)?)(?:{_STRING}|[\w.]{{1,80}}+),\s{{0,8}}+"
         rf"""{_QUOTE})(?=[^"'\n]{{1,200}}["'],?\s{{0,8}}+[)\],]){_IN_QUOTES}""",
     ),
     # --- arguments of commands
@@ -284,7 +289,7 @@ _RULES = (
     ),
     _Rule(
         "mysql mariadb sshpass",
-        rf"(?P<kept>\b(?:mysql|mariadb|sshpass)[\w-]{{0,12}}+{_IN_COMMAND}(?-i:-p)(?P<quote>[\"'])?+)"
+        rf"(?P<kept>\b(?:mysql|mariadb|sshpass)[\w-]{{0,12}}+{_IN_COMMAND}(?-i:-p)(?>(?P<quote>[\"'])?))"
         rf"(?!(?:ort|assword|rotocol|ipe|lugin[\w-]*+)\b|-)(?!\d{{1,5}}:\d){_ARGUMENT}",
     ),
     _Rule(
@@ -300,14 +305,14 @@ _RULES = (
     ),
     _Rule(
         "-p",
-        rf"(?P<kept>(?<![\w-])(?-i:-p)(?P<quote>[\"'])?+){_PORT}{_RANDOM_LOOKS}"
+        rf"(?P<kept>(?<![\w-])(?-i:-p)(?>(?P<quote>[\"'])?)){_PORT}{_RANDOM_LOOKS}"
         r"(?-i:(?=[^\s'\",;<>()]{0,64}[A-Z])(?=[^\s'\",;<>()]{0,64}[a-z]))"
         rf"{_ARGUMENT}",
     ),
     _Rule(
         "-pass -storepass -keypass -srcstorepass -deststorepass",
         r"(?P<kept>(?<![\w-])-(?:pass(?:in|out)?|password|(?:src|dest)?storepass|keypass)"
-        rf"{_NEXT}(?:pass:)?+)(?!-|(?:file|env|fd):){_SECRET_LOOKS}{_ARGUMENT}",
+        rf"{_NEXT}(?>(?:pass:)?))(?!-|(?:file|env|fd):){_SECRET_LOOKS}{_ARGUMENT}",
     ),
     _Rule(
         "--",

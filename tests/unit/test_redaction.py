@@ -1,10 +1,12 @@
 import json
+import re
 import string
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from redrive import redaction
 from redrive.redaction import in_one_line, printable, printable_json, redact
 
 PASSWORDS = [
@@ -175,3 +177,11 @@ def test_printable_json_is_the_same_json(value: object) -> None:
 
 def test_printable_json_leaves_letters_of_all_languages() -> None:
     assert printable_json({"é": "日本 🙂"}) == '{"é": "日本 🙂"}'
+
+
+def test_no_quantifier_of_a_group_is_possessive() -> None:
+    """Python before 3.11.5 leaves secrets in a text that such a pattern should find."""
+    on_group = re.compile(r"\)(?:[?*+]|\{\d*,?\d*\})\+")
+    assert [
+        rule.pattern.pattern for rule in redaction._RULES if on_group.search(rule._pattern)
+    ] == []

@@ -9,6 +9,7 @@ import ast
 import importlib
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -215,6 +216,7 @@ def public_modules() -> set[str]:
     names += [
         (importlib.import_module(path.rpartition(".")[0]), path.rpartition(".")[2])
         for path in DEEP_PATHS
+        if find_spec("pyspark") is not None or not path.startswith("redrive.spark")
     ]
     found = [getattr(module, name) for module, name in names]
     return {
