@@ -1,7 +1,7 @@
 """Run what takes minutes by nature, in parts: `make nightly`, or `make nightly PART=cluster`.
 
-Each part is a command that takes less than an hour. Three run at a time, since most of what they
-do is wait. What has passed at this commit is not run again, so a night that was interrupted goes on
+Each part is a command that takes less than an hour. Two run at a time: one that mostly computes, and
+one that mostly waits. What has passed at this commit is not run again, so a night that was interrupted goes on
 where it was. The table at the end says what ran on which broker, when, and with which result; the
 logs are in `.cache/nightly`.
 
@@ -28,7 +28,6 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".cache" / "nightly"
 VERSIONS = {"3.10": "bookworm", "4.0": "trixie", "4.3": "forky"}
 """The versions of RabbitMQ, each with the Debian release that packages it."""
-AT_A_TIME = 3
 _SUMMARY = re.compile(
     r"^(?:=+ )?((?:\d+ (?:passed|failed|errors?|skipped|deselected)(?:, )?)+ in [\d.]+s)",
     re.MULTILINE,
@@ -53,6 +52,11 @@ class Part:
     broker: str
     command: str
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def waits(self) -> bool:
+        """Whether most of its time is waiting, so that it runs beside those that compute."""
+        return self.name.startswith(("torture", "cluster", "interop", "wire", "contract-4"))
 
 
 def parts() -> list[Part]:
@@ -156,7 +160,7 @@ def run(part: Part, commit: str) -> Result:
     """Run a part, and write down how it ended."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     log = FOLDER / f"{part.name}.log"
-    print(f"{part.name} begins: {part.command} > {log.relative_to(ROOT)}", flush=True)
+    _say(f"{part.name} begins: {part.command} > {log.relative_to(ROOT)}")
     began, clock = datetime.now().astimezone(), time.monotonic()
     with log.open("wb") as output:
         code = subprocess.call(
@@ -184,8 +188,14 @@ def run(part: Part, commit: str) -> Result:
     )
     with _appending, (FOLDER / "results.tsv").open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
-    print(f"{part.name} {result.said}, {result.minutes} minutes", flush=True)
+    _say(f"{part.name} {result.said}, {result.minutes} minutes")
     return result
+
+
+def _say(line: str) -> None:
+    # In one piece: two threads print.
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def table(commit: str) -> str:
@@ -210,14 +220,17 @@ def main(chosen: str) -> int:
     passed = {one.part for one in results() if one.commit == commit and one.has_passed}
     if commit.endswith("-dirty"):  # it stands for more than one tree
         passed = set()
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        runs = [pool.submit(run, part, commit) for part in wanted if part.name not in passed]
-        try:
-            ended = [one.result() for one in runs]
-        except KeyboardInterrupt:  # the parts that are running have been told, too
-            pool.shutdown(cancel_futures=True)
-            print(table(commit))
-            return 130
+    lanes = {waits: ThreadPoolExecutor(1) for waits in (False, True)}
+    runs = [
+        lanes[part.waits].submit(run, part, commit) for part in wanted if part.name not in passed
+    ]
+    try:
+        ended = [one.result() for one in runs]
+    except KeyboardInterrupt:  # the parts that are running have been told, too
+        for lane in lanes.values():
+            lane.shutdown(cancel_futures=True)
+        print(table(commit))
+        return 130
     print(table(commit))
     return int(not all(result.has_passed for result in ended))
 
