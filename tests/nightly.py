@@ -1,9 +1,9 @@
 """Run what takes minutes by nature, in parts: `make nightly`, or `make nightly PART=cluster`.
 
-Each part is a command that takes less than an hour. Two run at a time: one that mostly computes, and
-one that mostly waits. What has passed at this commit is not run again, so a night that was interrupted goes on
-where it was. The table at the end says what ran on which broker, when, and with which result; the
-logs are in `.cache/nightly`.
+Each part is a command that takes less than an hour. Two run at a time: one that mostly computes,
+and one that mostly waits. What has passed at this commit is not run again, so a night that was
+interrupted goes on where it was. The table at the end says what ran on which broker, when, and with
+which result; the logs are in `.cache/nightly`.
 
 Every test runs on each version of RabbitMQ, at the length of a day, in the container of the Debian
 release that packages it. What only the night does runs on the RabbitMQ that is installed, and on
