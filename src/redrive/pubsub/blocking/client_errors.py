@@ -14,6 +14,9 @@ _LOST = exceptions.StreamLostError.__name__
 _LOST_OVER = re.compile(r"Stream connection lost: (\w+)[(:]")
 """What pika keeps, often only as text, of an exception raised by a socket or while it parsed
 received data. Source: pika 1.3.2 and 1.4.4."""
+_END_OF_STREAM = "RxEndOfFile"
+"""What pika calls an end that OpenSSL or the socket reports without an error, as Python 3.11.2 does
+where later ones raise SSLEOFError. Source: pika 1.3.2 and 1.4.4."""
 
 
 def of_connection(error: BaseException, url: BrokerURL) -> RedriveError:
@@ -76,7 +79,7 @@ def of_channel(error: exceptions.ChannelClosedByBroker, what: str) -> RedriveErr
 def _is_unreadable(error: BaseException) -> bool:
     """Return whether pika could not parse the received data."""
     over = _LOST_OVER.search(str(error))
-    if over is None or over[1].startswith("SSL"):
+    if over is None or over[1] == _END_OF_STREAM or over[1].startswith("SSL"):
         return False
     kind: type = getattr(exceptions, over[1], getattr(builtins, over[1], ValueError))
     return not issubclass(kind, OSError | exceptions.AMQPConnectionError)
