@@ -94,8 +94,8 @@ look_around() {
     fi
 }
 
-# What the tests talk to besides a broker; each is of use as a whole.
-peers=("tmux" "php-cli php-amqplib" "default-jdk-headless librabbitmq-client-java" "chromium")
+# What the tests talk to besides a broker; each is of use as a whole. The Node of Playwright, which drives Chromium, needs libatomic.
+peers=("tmux" "php-cli php-amqplib" "default-jdk-headless librabbitmq-client-java" "chromium libatomic1")
 # A Node that others have installed brings its npm with it, and Debian's would take that away.
 command -v npm >/dev/null || peers+=("nodejs npm")
 
