@@ -20,9 +20,15 @@ def look_at(index: Index, count: int, queue: str = KEPT_QUEUE) -> StoredLook:
     return StoredLook(queue, index.broker, datetime.now(UTC), "ann@here as guest", count, count, 0)
 
 
-def keep(index: Index, deliveries: Sequence[Delivery], queue: str = KEPT_QUEUE) -> IndexedMessages:
-    """What the index gives of messages that were looked at."""
-    with IndexWriter(index) as writer:
+def keep(
+    index: Index,
+    deliveries: Sequence[Delivery],
+    queue: str = KEPT_QUEUE,
+    *,
+    former: StoredLook | None = None,
+) -> IndexedMessages:
+    """What the index gives of messages that were looked at, after a former look at them if any."""
+    with IndexWriter(index, former=former) as writer:
         for delivery in deliveries:
             writer.note(FailedMessage(delivery))
         writer.keep(look_at(index, len(deliveries), queue))

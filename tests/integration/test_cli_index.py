@@ -7,7 +7,9 @@ import pytest
 
 from cli_support import Outcome, declare, depth_of, give_up_on, redrive
 from redrive import FailedQueue
+from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.store.index import Index
+from redrive.failures.store.index_writer import IndexWriter
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.url import BrokerURL
@@ -93,6 +95,35 @@ def test_what_has_come_since_is_said_and_seen_by_a_fresh_look(incident: str) -> 
     again = asked("groups", QUEUE, url=incident)
     assert (again.json()["messages"], again.json()["answered_from"]) == (6, "index")
     assert "more now" not in again.err
+
+
+@pytest.mark.versions("how the broker counts deliveries, and what of a message it rewrites")
+def test_a_second_look_reads_and_writes_only_what_has_come(
+    incident: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    written: list[bytes] = []
+    note_down = IndexWriter._note_down
+
+    def counted(self: IndexWriter, message: FailedMessage) -> None:
+        written.append(message.body)
+        note_down(self, message)
+
+    monkeypatch.setattr(IndexWriter, "_note_down", counted)
+    asked("groups", QUEUE, url=incident)
+    assert len(written) == 5
+    asked("groups", QUEUE, "--fresh", url=incident)  # now the broker has counted a delivery
+    assert len(written) == 5
+    written.clear()
+    where = ("--where", "body->>'n' = '1'")
+    asked("discard", QUEUE, *where, "-o", str(tmp_path / "a.parquet"), "--yes", url=incident)
+    give_up_on(incident, QUEUE, [{"n": 9}], KeyError("no country 'FR'"))
+    found = asked("groups", QUEUE, "--fresh", url=incident).json()
+    assert (found["messages"], written) == (5, [b'{"n":9}'])
+    kept = asked("query", QUEUE, "select body->>'n' as n from failed order by n", url=incident)
+    looked = asked(
+        "query", QUEUE, "select body->>'n' as n from failed order by n", "--fresh", url=incident
+    )
+    assert kept.json()["rows"] == looked.json()["rows"]
 
 
 def test_a_look_that_is_too_old_does_not_answer(incident: str) -> None:

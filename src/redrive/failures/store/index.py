@@ -32,7 +32,7 @@ MOST_BYTES = 2 * 1024**3
 """The maximum size of all kept looks; the oldest look is deleted first."""
 MOST_OF_A_BODY = 64 * 1024
 """Longer bodies are not kept; a question that needs one looks at the queue."""
-_FORMAT = 9
+_FORMAT = 10
 _NAME, _NAME_WITHOUT_BODIES = "index", "index-without-bodies"
 _FILLING = "fill-"
 _DATA = ".parquet"

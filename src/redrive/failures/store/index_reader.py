@@ -57,6 +57,7 @@ from redrive.failures.store.kept_messages import (
     PlanCounts,
     ValueCounts,
 )
+from redrive.failures.store.known_messages import DIGEST
 from redrive.failures.store.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,
@@ -162,6 +163,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HIDDEN = (
     PLACE,
     MARK,
+    DIGEST,
     HAS_OWN_ID,
     CLAIMS,
     RAW_KEY,

@@ -9,6 +9,7 @@ seldom needed are not stored, but computed from the message on demand (`MADE`).
 import contextlib
 import json
 import struct
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ from redrive.failures.message.readable_values import checked_json
 from redrive.failures.message.without_bodies import told_of
 from redrive.failures.store.database import quoted
 from redrive.failures.store.index import MOST_OF_A_BODY, Index, StoredLook
+from redrive.failures.store.known_messages import DIGEST, KnownMessages, digest_to_keep
 from redrive.failures.store.removals import mark_of
 from redrive.failures.store.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, bytes_of
 from redrive.failures.store.stored_message import message_of as stored_message_of
@@ -37,7 +39,7 @@ _MEMORY = "64MB"
 _ROW_GROUPS = ("16MB", "4MB", "1MB")
 """How much of a file is written and read at once: the largest that memory allows. DuckDB needs
 several times as much, and more for data that compresses badly."""
-_LENGTHS = struct.Struct(">6I")
+_LENGTHS = struct.Struct(">7I")
 _NOTED_TO_KEPT = 4
 """The maximum size of recorded messages, as a multiple of the index's size limit: what is kept is
 compressed."""
@@ -100,6 +102,7 @@ _WRITTEN: tuple[tuple[str, SqlType], ...] = (
     (IS_JSON, _NUMBER),
     (IS_WHOLE, _NUMBER),
     (MARK, _NUMBER),
+    (DIGEST, _BYTES),
     (PLACE, _NUMBER),
 )
 """The columns of the file, in order."""
@@ -114,9 +117,13 @@ class IndexWriter:
     It does not raise if the index can't be filled: `problem` says why.
     """
 
-    def __init__(self, index: Index, places: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, index: Index, places: Sequence[int] | None = None, former: StoredLook | None = None
+    ) -> None:
         self._index = index
-        self._places = places
+        self._places = array("q", places or ())
+        self._are_places_given = places is not None
+        self._known: KnownMessages | None = None
         self.on_progress: Callable[[int], object] = lambda _: None
         """Called, while columns are computed, with the number of messages done."""
         self._held = contextlib.ExitStack()
@@ -129,6 +136,10 @@ class IndexWriter:
         with self._noting():
             self._folder = self._held.enter_context(index.filling())
             self._file = self._held.enter_context((self._folder / "noted").open("x+b"))
+            if former is not None:
+                with contextlib.suppress(OSError):  # another process has just replaced it
+                    reading = self._held.enter_context(_database(self._folder))
+                    self._known = KnownMessages(index.folder / former.file, self._folder, reading)
 
     def note(self, message: FailedMessage) -> None:
         """Record a message of the look.
@@ -138,10 +149,17 @@ class IndexWriter:
         """
         if self.problem:
             return
-        former, self._latest = self._latest, message
-        if former is not None:
-            with self._noting():
+        try:
+            place, self._count = self._count, self._count + 1
+            if self._known is not None and self._known.recognizes(message, place):
+                return
+            if not self._are_places_given:
+                self._places.append(place)
+            former, self._latest = self._latest, message
+            if former is not None:
                 self._note_down(former)
+        except _PROBLEMS as error:
+            self._give_up(error)
 
     def _note_down(self, message: FailedMessage) -> None:
         delivery, key, body = message.delivery, message.routing_key, message.body
@@ -170,10 +188,10 @@ class IndexWriter:
             property_bytes_of(message),
             body if is_whole else b"",
             b"" if key.isascii() else bytes_of(key),
+            digest_to_keep(message),
         )
         self._bytes += self._file.write(b"".join((_LENGTHS.pack(*map(len, parts)), *parts)))
         self._queue, self._place = delivery.queue, message.dead_letter_queue
-        self._count += 1
         if self._bytes > _NOTED_TO_KEPT * self._index.most_bytes:
             raise ValueError(f"it exceeds the limit of {self._index.most_bytes:,} bytes")
 
@@ -225,19 +243,18 @@ class IndexWriter:
                 parts.append(self._folder / "empty.parquet")
                 nothing = f"SELECT {', '.join(_nothing())} LIMIT 0"
                 database.execute(f"COPY ({nothing}) TO {quoted(parts[0])} (FORMAT parquet)")
-        if len(parts) == 1:
+        if len(parts) == 1 and self._known is None:
             parts[0].replace(data)
         else:
-            merge(parts, data, self._folder)
+            merge(parts, data, self._folder, self._known)
 
     def _batches(self) -> Iterator[list[tuple[object, ...]]]:
         """Yield the rows to write, in batches."""
         rows: list[tuple[object, ...]] = []
         size = done = 0
         for noted, length in self._noted():
-            *known, mark = noted
-            place = done if self._places is None else self._places[done]
-            rows.append((*known[:-1], *self._derived(known), mark, place))
+            *known, mark, digest = noted
+            rows.append((*known[:-1], *self._derived(known), mark, digest, self._places[done]))
             size += length
             done += 1
             if len(rows) >= _AT_A_TIME or size >= _BYTES_AT_A_TIME:
@@ -274,7 +291,7 @@ class IndexWriter:
         self._file.seek(0)
         while head := self._file.read(_LENGTHS.size):
             lengths = _LENGTHS.unpack(head)
-            values, exchange, key, properties, body, raw_key = map(self._file.read, lengths)
+            values, exchange, key, properties, body, raw_key, digest = map(self._file.read, lengths)
             is_whole, mark, has_raw_key, columns, cause = json.loads(values)
             noted = (
                 exchange,
@@ -285,6 +302,7 @@ class IndexWriter:
                 *columns,
                 None if cause is None else tuple(cause),
                 mark,
+                digest,
             )
             yield noted, sum(lengths)
 
@@ -294,9 +312,12 @@ class IndexWriter:
         try:
             yield
         except _PROBLEMS as error:
-            self.problem = self.problem or reason_of(error)
-            with contextlib.suppress(OSError):  # the next writer deletes what is left
-                self._held.close()
+            self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
+        self.problem = self.problem or reason_of(error)
+        with contextlib.suppress(OSError):  # the next writer deletes what is left
+            self._held.close()
 
     def __enter__(self) -> Self:
         return self
@@ -327,12 +348,28 @@ def _text_of(body: bytes, properties: Properties) -> bytes | None:
     return plain
 
 
-def merge(parts: Sequence[Path], data: Path, folder: Path) -> None:
-    """Merge files into one, in bounded memory however large their messages are."""
+def merge(
+    parts: Sequence[Path], data: Path, folder: Path, known: KnownMessages | None = None
+) -> None:
+    """Merge files into one, and those messages of an earlier look that were recognized, in bounded
+    memory however large their messages are."""
     some = f"SELECT * FROM read_parquet([{', '.join(map(quoted, parts))}])"
+    if known is not None:
+        some += (
+            f" UNION ALL SELECT kept.* REPLACE (now AS place) FROM read_parquet"
+            f"({quoted(known.file)}) AS kept JOIN recognized ON kept.place = before"
+        )
     try:
         for size in _ROW_GROUPS:
             with _database(folder) as database, contextlib.suppress(duckdb.OutOfMemoryException):
+                if known is not None:
+                    database.execute("CREATE TABLE recognized (before BIGINT, now BIGINT)")
+                    for places in known.in_chunks():
+                        database.execute(
+                            "INSERT INTO recognized SELECT unnest(?::BIGINT[]), "
+                            "unnest(?::BIGINT[])",
+                            places,
+                        )
                 database.execute(
                     f"COPY ({some}) TO {quoted(data)} "
                     f"(FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE_BYTES '{size}')"

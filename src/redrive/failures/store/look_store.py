@@ -88,7 +88,7 @@ class LookStore:
 
         self._began_at = datetime.now(UTC)
         with contextlib.ExitStack() as held:
-            writer = held.enter_context(IndexWriter(self._index))
+            writer = held.enter_context(IndexWriter(self._index, former=self._former()))
             look.messages = _noted(look.messages, writer)
             yield
             if not look.is_whole:
@@ -106,6 +106,13 @@ class LookStore:
                 self._recall.later(keep)
             elif problem := keep():
                 self._recall.on_notice(f"nothing was kept for the next question: {problem}")
+
+    def _former(self) -> StoredLook | None:
+        """Return the look whose messages need not be written anew."""
+        try:
+            return None if self._index is None else self._index.find(self._queue)
+        except IndexUnusable:
+            return None
 
     def _found(self, look: Look, index: Index) -> StoredLook:
         assert look.as_of is not None
