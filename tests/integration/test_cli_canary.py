@@ -192,6 +192,18 @@ def test_a_canary_stops_the_job_while_its_messages_wait_for_their_retry(
     assert set(worker.tried.items()) == {(one, 1) for one in sent}
 
 
+def test_the_journal_knows_what_the_command_found_out_of_its_canary(
+    rabbitmq_url: str, shell: Shell
+) -> None:
+    incident = Incident(rabbitmq_url, shell, retry=RetryPolicy(0)).fill()
+    with once_sent(CANARY) as waits, incident.worker(waits(always_fails)):
+        done = incident.requeue("--canary", str(CANARY))
+    job, *_ = redrive("jobs", "list", "--output", "json", url=rabbitmq_url).json()
+    said = int(done.json()["problem"].split()[0])
+    assert job["state"] == "stopped"
+    assert job["failed_again"] >= said, str(job)
+
+
 def test_one_failure_in_a_canary_is_enough(rabbitmq_url: str, shell: Shell) -> None:
     incident = Incident(rabbitmq_url, shell, retry=HOUR).fill()
     with (

@@ -74,6 +74,8 @@ class OutcomeCounts(NamedTuple):
 OnOutcome = Callable[[OutcomeCounts], None]
 
 _GLANCE_SECONDS = 0.1
+_TOLD_WITHIN = 5.0
+"""Seconds within which the job's own queue has what its watch has heard."""
 _FIRST_PORTION = 100
 _BETWEEN_PORTIONS = 5.0
 """Seconds to wait for messages to come back after each portion, if only a look shows them."""
@@ -127,6 +129,8 @@ class RequeueJob:
                     held.enter_context(self._telling(watch))
                 self._listen()
                 self._send_in_stages(watch, on_progress, cancel)
+                if watch is not None:
+                    self._note_what_was_heard(watch)
         except RedriveError as error:
             self._write_down(State.FAILED, str(error).partition("\n")[0])
             raise
@@ -207,6 +211,26 @@ class RequeueJob:
             # Nobody but this run holds the job's lock, which would look as if nobody ran it.
             self._job = replace(heard, state=State.RUNNING)
         self._unknown_before = self._job.unknown
+
+    def _note_what_was_heard(self, watch: Watch | ReturnChecks) -> None:
+        """Record the outcomes that the run has learned, so that the journal knows them, too.
+
+        They come to the job's own queue as they come to the watch, but a quorum queue has them a
+        moment later.
+        """
+        known_before = _told_of(self._job)
+        deadline = time.monotonic() + _TOLD_WITHIN
+        with contextlib.suppress(RedriveError):  # whoever asks later hears them
+            while True:
+                standing = watch.standing
+                came_back = standing.failed_again if self._comes_back_to else self._job.failed_here
+                told = self._failed._heard(self._job.id)
+                heard = self._journal.heard(self._job.id, told, came_back)
+                self._job = replace(heard, state=State.RUNNING)
+                is_behind = _told_of(heard) - known_before < standing.heard_of
+                if self._comes_back_to or not is_behind or time.monotonic() > deadline:
+                    return
+                time.sleep(_GLANCE_SECONDS)
 
     def _listen(self) -> None:
         """Keep subscribers' reports about this job; without them, only failures are known."""
@@ -426,6 +450,11 @@ class RequeueJob:
                 not_sent_ids=[one.failure_id for one in done.failed[:MOST_IDS]],
             )
         )
+
+
+def _told_of(job: JobRecord) -> int:
+    """Return how many outcomes subscribers have reported of a job's messages."""
+    return job.handled + job.failed_told + job.retrying_told
 
 
 def _joined(before: list[str], more: list[str]) -> list[str]:
