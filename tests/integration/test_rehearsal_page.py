@@ -156,7 +156,7 @@ def failed(body: object) -> FailedMessage:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a service, with a database that has an empty table."""
     monkeypatch.chdir(tmp_path)
-    with sqlite3.connect("shop.db") as database:
+    with contextlib.closing(sqlite3.connect("shop.db")) as database:
         database.execute("CREATE TABLE orders (id integer)")
     for name, text in STAND_INS.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -171,5 +171,5 @@ def test_a_recipe_runs_around_a_handler_and_undoes_what_it_did(folder: Path, rec
     handler = Handler("shop:handle", within="rehearsal:undone")
     found = rehearse([failed({}), failed({"id": 2})], handler, queue=QUEUE, jobs=1)
     assert [(one.error, one.traceback) for one in found.tried] == [("", "")] * 2
-    with sqlite3.connect("shop.db") as database:
+    with contextlib.closing(sqlite3.connect("shop.db")) as database:
         assert database.execute("SELECT count(*) FROM orders").fetchone() == (0,)

@@ -416,6 +416,7 @@ def remarks_on(programs: Mapping[str, str], folder: Path) -> Remarks:
         f"--cache-dir={folder / 'mypy'}",
         f"--python-executable={sys.executable}",
         "--no-error-summary",
+        "--no-sqlite-cache",  # mypy leaves it open, of which Python 3.13 warns
     ]
     told = api.run([*options, *files])
     found: Remarks = {name: [] for name in programs}
