@@ -1,6 +1,7 @@
 """Each recipe of docs/rehearsal.md undoes the effects of handlers, and commands answer as it
 says."""
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
