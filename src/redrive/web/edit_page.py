@@ -50,13 +50,14 @@ def send(context: ConsoleContext, request: PageRequest) -> Response:
             )
         _check_json(message, body)
         order = _order(message, body)
-        if not _plan(context, request, order, message).count:
+        plan = _plan(context, request, order, message)
+        if not plan.count:
             raise ConfigurationError(
                 "this message can't be requeued",
                 "It was requeued too often, or it does not record where it failed.",
             )
-        place = request.place
-        id_ = context.worker.begin(place, order, reason)
+        failed = context.looks.queue(request.place)
+        id_ = context.worker.begin(failed, order, plan, reason)
     except RedriveError as error:
         return _page(context, request, message, look, _typed(request), str(error))
     return RedirectResponse(request.link("/job", {"id": id_}), 303)
