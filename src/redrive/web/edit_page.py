@@ -37,7 +37,7 @@ def compare(context: ConsoleContext, request: PageRequest) -> Response:
 
 def send(context: ConsoleContext, request: PageRequest) -> Response:
     """Requeue the message with the edited body, and show the job."""
-    context.check(OperatorAct.EDIT, request.place)
+    context.permissions.check(OperatorAct.EDIT, request.place)
     message, look = _message(context, request)
     try:
         reason = request.reason
@@ -155,7 +155,7 @@ def _page(
             "difference": difference(message, body),
             "is_changed": body != message.body,
             "reason": request.text("reason"),
-            "may_send": context.may(OperatorAct.EDIT, request.place),
+            "may_send": context.permissions.may(OperatorAct.EDIT, request.place),
             "problem": problem,
             "command": edit_command(request.place, message.failure_id, request.reason),
         },

@@ -78,8 +78,8 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     own = context.worker.job(request.text("id"))
     record, is_own, unapproved, stopped_by, events = _known(context, request)
     place = _place_of(record)
-    context.check_look(place)
-    may = context.may(OperatorAct.REQUEUE, place)
+    context.permissions.check_look(place)
+    may = context.permissions.may(OperatorAct.REQUEUE, place)
     order = _order_of(record)
     is_running_here = own is not None and not own.has_ended
     return context.page(
@@ -103,7 +103,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             and not is_running_here,
             "is_own": is_own,
             "unapproved": unapproved,
-            "why_not": "" if order is None else context.why_not(order, place),
+            "why_not": "" if order is None else context.permissions.why_not(order, place),
             "timeline": timeline_of(record, events),
             "took": took(record, events),
             "facts": [] if order is None else _facts(context, order),
@@ -165,7 +165,7 @@ def progress(context: ConsoleContext, request: PageRequest) -> Response:
     own = context.worker.job(request.text("id"))
     if own is None:
         return JSONResponse({"ended": True})
-    context.check_look(own.place)
+    context.permissions.check_look(own.place)
     run = own.progress
     return JSONResponse(
         {
@@ -193,12 +193,12 @@ def stop(context: ConsoleContext, request: PageRequest) -> Response:
     context.settings.check_allowed(OperatorAct.REQUEUE)
     own = context.worker.job(request.text("id"))
     if own is not None:
-        context.check(OperatorAct.REQUEUE, own.place)
+        context.permissions.check(OperatorAct.REQUEUE, own.place)
         if context.worker.stop(own.id):
             return _back(request)
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
-        context.check(OperatorAct.REQUEUE, _place_of(record))
+        context.permissions.check(OperatorAct.REQUEUE, _place_of(record))
         ask_to_stop(journal, record)
     return _back(request)
 
@@ -214,10 +214,10 @@ def resume(context: ConsoleContext, request: PageRequest) -> Response:
             "There is nothing to resume.",
         )
     place = _place_of(record)
-    context.check(OperatorAct.REQUEUE, place)
+    context.permissions.check(OperatorAct.REQUEUE, place)
     order = _order_of(record)
     if order is not None:
-        context.check_order(order, place)
+        context.permissions.check_order(order, place)
     context.worker.run(record)
     return _back(request)
 
@@ -228,12 +228,12 @@ def approve(context: ConsoleContext, request: PageRequest) -> Response:
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
         place = _place_of(record)
-        context.check(OperatorAct.REQUEUE, place)
+        context.permissions.check(OperatorAct.REQUEUE, place)
         if record.state is not State.ASKED:
             raise waits_for_none(record)
         check_may_approve(record, journal.signed(record))
         check_seen(record, request.text("digest"))
-        context.check_order(Order.from_json(record.order), place)
+        context.permissions.check_order(Order.from_json(record.order), place)
         check_alone(journal, record.queue)
     context.worker.run(record)
     return _back(request)
@@ -244,7 +244,7 @@ def decline(context: ConsoleContext, request: PageRequest) -> Response:
     context.settings.check_allowed(OperatorAct.REQUEUE)
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
-        context.check(OperatorAct.REQUEUE, _place_of(record))
+        context.permissions.check(OperatorAct.REQUEUE, _place_of(record))
         journal.decline(record, request.reason)
     return _back(request)
 
@@ -253,7 +253,7 @@ def ask_outcome(context: ConsoleContext, request: PageRequest) -> Response:
     """Check the results of a job's messages by looking at the failed queue."""
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
-        context.check_look(_place_of(record))
+        context.permissions.check_look(_place_of(record))
         context.looks.queue(_place_of(record)).job(record.id, journal).outcome()
     return _back(request)
 

@@ -5,12 +5,12 @@ import threading
 import pytest
 
 from effort import effort
-from redrive.web import session_users as guest_module
+from redrive.web.auth import session_users as guest_module
+from redrive.web.auth.session_users import SessionUser, SessionUsers
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.context import ConsoleContext
 from redrive.web.look_cache import RunningLook
 from redrive.web.page_request import QueuePlace
-from redrive.web.session_users import SessionUser, SessionUsers
 from waiting import wait_until
 
 SETTINGS = ConsoleSettings(url="amqp://shop:s3cret@localhost/")
