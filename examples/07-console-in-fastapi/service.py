@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from redrive.web.access_config import AccessConfig, Login
+from redrive.web.auth.access_config import AccessConfig, Login
 from redrive.web.console import Console
 from redrive.web.console_settings import ConsoleSettings, Permit
 

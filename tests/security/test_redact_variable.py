@@ -62,21 +62,3 @@ def test_a_process_that_answers_questions_of_a_console_shows_no_card() -> None:
         own.recv()
         own.close()
         assert process.communicate(timeout=120)[0] == "the card ***\n"
-
-
-def test_a_process_that_runs_jobs_of_a_console_shows_no_card() -> None:
-    read, write = os.pipe()
-    code = (
-        "import os; from redrive.web import worker_process; "
-        f"os._exit = lambda _: exec({SAYS!r}, {{}}); worker_process.main()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-P", "-c", code, str(read)],
-        env={**os.environ, "REDRIVE_REDACT": "card"},
-        stderr=subprocess.PIPE,
-        pass_fds=(read,),
-        text=True,
-    ) as process:
-        os.close(read)
-        os.close(write)
-        assert process.communicate(timeout=120)[1].endswith("the card ***\n")

@@ -20,7 +20,7 @@ from redrive.amqp.field_table import FieldValue, Table
 from redrive.amqp.properties import Properties
 from redrive.failures.message.mask import Mask
 from redrive.topology.headers import Delivery
-from redrive.web.access_config import AccessConfig, ListenAddress, Login
+from redrive.web.auth.access_config import AccessConfig, ListenAddress, Login
 from redrive.web.console_server import ConsoleServer, opened_server
 from redrive.web.console_settings import ConsoleSettings, Permit
 from redrive.web.page_request import QueuePlace

@@ -9,8 +9,8 @@ import pytest
 
 from contract.support import Service
 from redrive import FailedQueue
-from redrive.web.access_config import AccessConfig, Login
-from redrive.web.auth_middleware import ENTRY, LOGIN, LOGOUT
+from redrive.web.auth.access_config import AccessConfig, Login
+from redrive.web.auth.middleware import ENTRY, LOGIN, LOGOUT
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens

@@ -16,8 +16,14 @@ import yaml
 from typer.testing import CliRunner
 
 from redrive.cli.app import app as command_line
-from redrive.web.access_config import AccessConfig, ListenAddress, Login, hosts_named, networks_of
-from redrive.web.auth_middleware import PROBES
+from redrive.web.auth.access_config import (
+    AccessConfig,
+    ListenAddress,
+    Login,
+    hosts_named,
+    networks_of,
+)
+from redrive.web.auth.middleware import PROBES
 from waiting import wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -125,6 +125,8 @@ def test_a_console_that_may_edit_runs_no_function_either(
         True,
     )
     assert console.server.console.context.worker.process is None
+    run = redrive("jobs", "run", job.id, "--digest", job.digest, "--yes", url=rabbitmq_url)
+    assert (run.code, "Run it with redrive jobs resume" in run.err) == (2, True)
     assert drain(rabbitmq_url, QUEUE) == []
 
 

@@ -136,5 +136,4 @@ def test_a_full_disk_stops_a_job_before_anything_goes_that_is_not_written_down(
     wait_for_end(console, id_)
     page = console.get("/job", id=id_).text
     assert "can&#39;t be written" in page
-    subprocess.run(["prlimit", f"--pid={worker}", "--fsize=unlimited:unlimited"], check=True)
     check_nothing_is_lost(console, service.url, id_)

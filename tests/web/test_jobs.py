@@ -360,6 +360,25 @@ def test_a_job_of_one_console_is_stopped_on_its_page_in_another(
     assert set(consume_to_the_end(other, service, id_).values()) == {1}
 
 
+def test_a_stopped_job_goes_on_by_the_command_that_a_console_runs_if_its_order_was_seen(
+    console: OpenConsole, service: Service
+) -> None:
+    id_ = begun(console, **AS_CONSUMED)
+    wait_until_it_sends(console, id_)
+    console.post("/stop", id=id_)
+    wait_for_end(console, id_)
+    for seen, problem in ([], "approve what nobody has seen"), (["--digest", "x"], "is not what"):
+        refused = run_redrive("jobs", "run", id_, "--yes", *seen, url=service.url)
+        assert (refused.code, problem in refused.err) == (2, True), refused.err
+    recorder = Recorder()
+    with service.subscriber(recorder):
+        seen = ["--digest", digest_of(id_, service.url)]
+        done = run_redrive("jobs", "run", id_, "--yes", *seen, url=service.url)
+        assert done.code == 0, done.err
+        wait_until(lambda: len(recorder.handled) == ALL, "all are handled")
+    assert set(recorder.handled.values()) == {1}
+
+
 @contextmanager
 def running_elsewhere(url: str, kind: str) -> Iterator[JobRecord]:
     """A job of somebody's who takes their time."""
@@ -442,8 +461,8 @@ def test_what_runs_jobs_and_questions_has_the_address_neither_as_argument_nor_as
         Path(f"/proc/{child}/cmdline").read_bytes(): Path(f"/proc/{child}/environ").read_bytes()
         for child in own
     }
-    ours = [command for command in shown if b"redrive.web." in command]
-    assert {b"worker_process" in one for one in ours} == {True, False}
+    ours = [command for command in shown if b"redrive." in command]
+    assert {b"\0jobs\0run\0" in one for one in ours} == {True, False}
     assert not [one for one in ours if b"amqp" in one or b"REDRIVE_URL" in shown[one]]
     console.post("/stop", id=id_)
     wait_for_end(console, id_)

@@ -23,8 +23,8 @@ from redrive.topology.doctor.act_rights import (
 )
 from redrive.topology.doctor.permissions import VERBS, Right, granted_pattern
 from redrive.topology.names import ExchangeFamily
-from redrive.web import login_page
-from redrive.web.access_config import AccessConfig, Login, networks_of
+from redrive.web.auth import login_page
+from redrive.web.auth.access_config import AccessConfig, Login, networks_of
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, OpenConsole, Opens

@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 
 from contract.administration import Administration
 from contract.support import Service
-from redrive.web.access_config import AccessConfig, Login
+from redrive.web.auth.access_config import AccessConfig, Login
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.browsing import WAYS, Visit

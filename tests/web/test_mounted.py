@@ -15,7 +15,7 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from contract.administration import Administration
-from redrive.web.access_config import AccessConfig, Login
+from redrive.web.auth.access_config import AccessConfig, Login
 from redrive.web.console import Console
 from redrive.web.console_settings import ConsoleSettings
 from waiting import wait_until

@@ -14,7 +14,7 @@ import trustme
 
 from contract.support import Service
 from redrive.web import timeout_protocol
-from redrive.web.access_config import AccessConfig, Login, networks_of
+from redrive.web.auth.access_config import AccessConfig, Login, networks_of
 from redrive.web.console_settings import Permit
 from waiting import wait_until
 from web.conftest import QUEUE, OpenConsole, Opens

@@ -10,7 +10,7 @@ import pytest
 from contract.administration import Administration
 from contract.plain import RawProperties, plain_channel
 from corpus import MARKUP, STEERING
-from redrive.web.access_config import AccessConfig, Login
+from redrive.web.auth.access_config import AccessConfig, Login
 from redrive.web.console_settings import Permit
 from redrive.web.page_request import QueuePlace
 from waiting import wait_until

@@ -62,6 +62,16 @@ JobFailedSuffix = Annotated[
         help="The suffix of the failed exchange's name. Default: the job's own.",
     ),
 ]
+Digest = Annotated[
+    str | None,
+    typer.Option(
+        "--digest",
+        metavar="TEXT",
+        show_default=False,
+        help="The digest of the order that you have seen, as jobs show prints it. Required "
+        "without a terminal.",
+    ),
+]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.", show_default=False)
 ]
@@ -86,7 +96,9 @@ class RecordedJobOptions(BrokerOptions):
         )
 
 
-def opened_journal(printer: Printer, file: Path | None, url: str) -> Journal:
+def opened_journal(
+    printer: Printer, file: Path | None, url: str, program: str = "command line"
+) -> Journal:
     """Return the journal that is shared at a broker; if it can't be shared, a note on stderr says
     so."""
     age = os.environ.get(environment.JOURNAL_AGE_VARIABLE)
@@ -102,7 +114,7 @@ def opened_journal(printer: Printer, file: Path | None, url: str) -> Journal:
         max_age=kept,
         bodies=bodies == "yes",
         on_notice=printer.note,
-        program="command line",
+        program=program,
     )
 
 

@@ -5,13 +5,14 @@ from collections.abc import Callable
 import typer
 
 from redrive.cli import guards, messages
-from redrive.cli.interrupt import interruptible
+from redrive.cli.interrupt import ended_by_signals
 from redrive.cli.job_options import RecordedJobOptions
 from redrive.cli.look_output import asked, held_by_others
 from redrive.cli.output import Printer, TableColumn, count_of
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.jobs.job import Job
 from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.run_reporter import RunReporter
 from redrive.failures.message.cause import Cause
 from redrive.failures.message.way_back import WayBack
 from redrive.failures.queue.failed_queue_base import source_of, whereabouts_of
@@ -19,7 +20,7 @@ from redrive.failures.queue.order import Order
 from redrive.failures.queue.outcome_watch import MessageCounts
 from redrive.failures.queue.plan import Plan
 from redrive.failures.store.filter import Filter, OpenFilter
-from redrive.pubsub.reports import RequeueReport
+from redrive.pubsub.reports import RequeueProgress, RequeueReport
 from redrive.redaction import in_one_line
 from redrive.topology.names import ExchangeFamily
 
@@ -70,21 +71,36 @@ def run_job(
     order: Order,
     plan: Plan,
     run: Callable[..., Job],
+    reporter: RunReporter | None = None,
 ) -> None:
     """Run a job to its end and print the result. Exit with 130 after Ctrl-C, and with 1 if some
     messages could not be sent or looked at, or if the job was stopped."""
-    with interruptible() as cancel, printer.progress("requeueing", plan.count) as done:
+    with ended_by_signals() as cancel, printer.progress("requeueing", plan.count) as done:
+
+        def on_progress(so_far: RequeueProgress) -> None:
+            done(so_far.requeued)
+            if reporter is not None:
+                reporter.progress(so_far)
+
+        def on_notice(notice: str) -> None:
+            printer.note(notice)
+            if reporter is not None:
+                reporter.notice(notice)
+
         job = run(
-            on_progress=lambda so_far: done(so_far.requeued),
-            on_notice=printer.note,
+            on_progress=on_progress,
+            on_notice=on_notice,
+            on_outcome=None if reporter is None else reporter.outcome,
             cancel=cancel,
         )
         done(job.requeued)
+        if reporter is not None:
+            reporter.end(job.requeued)
     printer.result(json_of(job.record.queue, plan, job))
     _tell(printer, failed, job, order, plan)
     if job.cancelled:
         raise typer.Exit(_INTERRUPTED)
-    if job.state is State.STOPPED:
+    if job.state is State.STOPPED and not printer.for_programs:
         tell_failed_again(printer, failed, job.record)
     if job.failed or job.held != 0 or job.state is State.STOPPED:
         raise typer.Exit(1)
@@ -96,19 +112,18 @@ def tell_failed_again(printer: Printer, failed: FailedQueue, job: JobRecord) -> 
         groups, _ = asked(
             printer, failed, source_of(failed).queue, lambda look: look.groups(filter_=of_job)
         )
-    if not printer.for_programs:
-        columns = (
-            TableColumn("group"),
-            TableColumn("failed again", "right"),
-            TableColumn("cause", give=True, wrap=True),
-        )
-        rows = [
-            (group.key.group_id, f"{group.count:,}", group.key.in_words)
-            for group in groups.largest_first
-            if isinstance(group.key, Cause)
-        ]
-        if rows:
-            printer.table(columns, rows)
+    columns = (
+        TableColumn("group"),
+        TableColumn("failed again", "right"),
+        TableColumn("cause", give=True, wrap=True),
+    )
+    rows = [
+        (group.key.group_id, f"{group.count:,}", group.key.in_words)
+        for group in groups.largest_first
+        if isinstance(group.key, Cause)
+    ]
+    if rows:
+        printer.table(columns, rows)
 
 
 def json_of(queue: str, plan: Plan, job: Job | None) -> dict[str, object]:

@@ -11,6 +11,9 @@ app = lazy_group(
         "show": CommandEntry(
             "redrive.cli.jobs_show:show", "Show one job and what became of its messages."
         ),
+        "run": CommandEntry(
+            "redrive.cli.jobs_run:run", "Run a job that was written down, as a console does."
+        ),
         "resume": CommandEntry(
             "redrive.cli.jobs_resume:resume", "Resume a job that was interrupted or stopped."
         ),

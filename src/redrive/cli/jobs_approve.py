@@ -1,15 +1,11 @@
 """`redrive jobs approve`: approves and runs a job that somebody else asked for."""
 
 from functools import partial
-from typing import Annotated
-
-import typer
 
 from redrive.cli import job_options, job_run, jobs_show, options
 from redrive.cli.output import OutputFormat, Printer
-from redrive.errors import ConfigurationError
 from redrive.failures.jobs.approval import approve as approve_job
-from redrive.failures.jobs.approval_rule import check_may_approve, check_seen, waits_for_none
+from redrive.failures.jobs.approval_rule import check_may_approve, waits_for_none
 from redrive.failures.jobs.job_record import State
 from redrive.failures.queue.order import Order
 from redrive.failures.queue.plan import Plan
@@ -19,16 +15,7 @@ from redrive.failures.queue.plan import Plan
 def approve(
     id_: job_options.JobId,
     journal: job_options.JournalFile = None,
-    digest: Annotated[
-        str | None,
-        typer.Option(
-            "--digest",
-            metavar="TEXT",
-            show_default=False,
-            help="The digest of the order that you have seen, as jobs show prints it. Required "
-            "without a terminal.",
-        ),
-    ] = None,
+    digest: job_options.Digest = None,
     yes: options.Yes = False,
     *,
     broker: job_options.RecordedJobOptions,
@@ -52,18 +39,9 @@ def approve(
             raise waits_for_none(record)
         check_may_approve(record, opened.signed(record))
         order = Order.from_json(record.order)
-        if digest is not None:
-            check_seen(record, digest)
-        elif yes:
-            raise ConfigurationError(
-                "--yes alone would approve what nobody has seen",
-                f"Say what was seen, with --digest: redrive jobs show {record.id} prints it.",
-            )
-        jobs_show.tell(printer, record)
         runs = "" if order.function is None else f", which imports and runs {order.function}"
-        if not printer.confirm(f"Approve, and start it{runs}?", yes=yes):
-            printer.note("Nothing was requeued.")
-            raise typer.Exit(1)
+        question = f"Approve, and start it{runs}?"
+        jobs_show.check_shown(printer, record, digest, question, yes=yes)
         failed = job_run.failed_queue_of(printer, record, broker)
         run = partial(approve_job, failed, opened, record)
         plan = Plan(looked_at=record.planned, count=record.planned)

@@ -11,6 +11,7 @@ from redrive.failures.jobs.job_record import State
 _LONGEST_NAME = 48
 _SHORTEST_REASON = 12
 _STYLES = {
+    State.WAITING: "yellow",
     State.RUNNING: "cyan",
     State.DONE: "green",
     State.INTERRUPTED: "yellow",

@@ -3,11 +3,14 @@
 from collections.abc import Iterable
 from typing import Any, cast
 
+import typer
+
 from redrive.cli import job_options, job_run, messages, options, spark_command
 from redrive.cli.look_output import showing
 from redrive.cli.output import OutputFormat, Printer, count_of
-from redrive.errors import RedriveError
+from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.jobs.approval_rule import check_seen
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.failures.queue.failed_queue_base import source_of
@@ -62,6 +65,23 @@ def show(
     printer.result(job_options.json_of(job))
     if not printer.for_programs:
         tell(printer, job)
+
+
+def check_shown(
+    printer: Printer, record: JobRecord, digest: str | None, question: str, *, yes: bool
+) -> None:
+    """Show the order of a job, and exit unless somebody who has seen it agrees to it."""
+    if digest is not None:
+        check_seen(record, digest)
+    elif yes:
+        raise ConfigurationError(
+            "--yes alone would approve what nobody has seen",
+            f"Say what was seen, with --digest: redrive jobs show {record.id} prints it.",
+        )
+    tell(printer, record)
+    if not printer.confirm(question, yes=yes):
+        printer.note("Nothing was requeued.")
+        raise typer.Exit(1)
 
 
 def tell(printer: Printer, job: JobRecord) -> None:

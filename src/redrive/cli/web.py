@@ -13,7 +13,7 @@ from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.message.mask import Mask
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
-from redrive.web.access_config import (
+from redrive.web.auth.access_config import (
     AccessConfig,
     ListenAddress,
     Login,

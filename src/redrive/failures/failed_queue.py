@@ -5,13 +5,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
-from redrive.failures.jobs.job import Job, carried_out
-from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.job import Job, carried_out, record_of
 from redrive.failures.jobs.requeue_job import Notice, OnOutcome
 from redrive.failures.message.edit import Edit
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.queue.canary import Guards, Unknown
-from redrive.failures.queue.failed_queue_base import FailedQueueBase, directed, source_of
+from redrive.failures.queue.failed_queue_base import FailedQueueBase, directed
 from redrive.failures.queue.message_source import Where, answer_of
 from redrive.failures.queue.order import Order
 from redrive.failures.queue.plan import Plan, plan_of
@@ -266,7 +265,6 @@ def carry_out(
     messages were to be sent. `on_outcome` is called with the outcomes so far, about ten times a
     second, if a canary or a share to stop at requires watching them.
     """
-    source = source_of(failed)
     planned = 0
     if plan is not None:
         planned = plan.count
@@ -277,18 +275,7 @@ def carry_out(
         from redrive.failures.jobs.local_journal import UnsavedJournal
 
         journal = UnsavedJournal()
-    record = JobRecord(
-        job or str(uuid.uuid4()),
-        "requeue",
-        source.name,
-        failed._address,
-        order.as_json(),
-        reason=reason,
-        planned=planned,
-        plan={} if plan is None or not plan.looked_at else plan.noted(),
-        exchanges=failed._exchanges.as_json(),
-        literal=source.main is None,
-    )
+    record = record_of(failed, order, plan, planned, id_=job or str(uuid.uuid4()), reason=reason)
     return carried_out(
         failed,
         journal,

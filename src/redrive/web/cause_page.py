@@ -182,7 +182,7 @@ def told_of(context: ConsoleContext, group_id: str) -> str:
     for remark in context.journal_cache.book.remarks:
         if remark.group == group_id and remark.words:
             return remark.words
-    jobs = filter(context.may_see, context.journal_cache.known.jobs)
+    jobs = filter(context.permissions.may_see, context.journal_cache.known.jobs)
     found = (one.what for job in jobs for one in causes_of(job) if one.group_id == group_id)
     return next(found, "")
 
@@ -259,7 +259,7 @@ def _others(context: ConsoleContext, place: QueuePlace, cause: Cause) -> list[Ca
 def _jobs(context: ConsoleContext, book: CauseRemarks, cause: Cause) -> list[JobRecord]:
     """Return the cause's jobs that this user may see."""
     found = jobs_of(context.journal_cache.known.jobs, book.members(cause.group_id))
-    return list(islice(filter(context.may_see, found), _MOST_JOBS))
+    return list(islice(filter(context.permissions.may_see, found), _MOST_JOBS))
 
 
 def _time(moment: datetime) -> str:

@@ -39,7 +39,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
         {
             "place": place,
             "control": context.queue_states.control_of(place),
-            "may_pause": not place.literal and context.may(OperatorAct.PAUSE, place),
+            "may_pause": not place.literal and context.permissions.may(OperatorAct.PAUSE, place),
             "standing": LookStatus.of(context, place, look),
             "where": where,
             "chips": chips_of(where),

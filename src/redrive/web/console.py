@@ -44,26 +44,26 @@ from redrive.web import (
     remark_page,
     store_page,
 )
-from redrive.web.access_config import AccessConfig, Login
-from redrive.web.auth_middleware import (
+from redrive.web.auth.access_config import AccessConfig, Login
+from redrive.web.auth.login_link import LoginLink
+from redrive.web.auth.login_page import LoginForm, set_session
+from redrive.web.auth.middleware import (
     ENTRY,
     LOGIN,
     LOGOUT,
     SESSION_USER,
     AuthConfig,
     AuthMiddleware,
-    LoginLink,
     Refusal,
 )
+from redrive.web.auth.session_users import SessionUser, SessionUsers
+from redrive.web.auth.sessions import Sessions
 from redrive.web.command_lines import groups_command
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.context import ConsoleContext, LookStatus
 from redrive.web.html import page
-from redrive.web.login_page import LoginForm, set_session
 from redrive.web.page_request import PageRequest
 from redrive.web.questions import READER_IS_GONE, TooManyQuestions
-from redrive.web.session_users import SessionUser, SessionUsers
-from redrive.web.sessions import Sessions
 
 Page = Callable[[ConsoleContext, PageRequest], Response]
 _Endpoint = Callable[[Request], Awaitable[Response]]
@@ -264,12 +264,13 @@ class Console:
     ) -> Response:
         try:
             if page_request.values.get("queue"):
-                context.check_look(page_request.place)
+                context.permissions.check_look(page_request.place)
             return show(context, page_request)
         except NothingKept:
             return self._unseen(context, page_request)
         except RedriveError as error:
-            if context.rights.is_refused and context.settings.access.login is Login.BROKER:
+            permissions = context.permissions
+            if permissions.rights.is_refused and permissions.has_login:
                 # The user was deleted, or the password was changed.
                 self.sessions.end_all(session_user)
                 self.session_users.forget(session_user)

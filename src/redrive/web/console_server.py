@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import uvicorn
 
 from redrive.errors import ConfigurationError
-from redrive.web.access_config import AccessConfig, ListenAddress
+from redrive.web.auth.access_config import AccessConfig, ListenAddress
 from redrive.web.console import Console
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.timeout_protocol import TimeoutProtocol

@@ -11,7 +11,7 @@ from redrive.failures.jobs.local_journal import default_path
 from redrive.failures.message.mask import Mask
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.names import ExchangeFamily
-from redrive.web.access_config import AccessConfig
+from redrive.web.auth.access_config import AccessConfig
 from redrive.web.tracker_link import TrackerLink
 
 

@@ -1,9 +1,8 @@
 """The services that a console's pages use."""
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -11,18 +10,12 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
-from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
-from redrive.failures.jobs.job_record import JobRecord
-from redrive.failures.message.mask import check_patch
 from redrive.failures.queue.operator_rights import OperatorRights
-from redrive.failures.queue.order import Order
 from redrive.failures.store.filter import Filter
 from redrive.failures.store.look import Look
-from redrive.failures.store.masked_messages import check_filter
 from redrive.pubsub.url import BrokerURL
-from redrive.redaction import in_one_line
-from redrive.topology.doctor.act_rights import OperatorAct, rights_needed, rights_to_remark
-from redrive.web.access_config import Login
+from redrive.topology.doctor.act_rights import OperatorAct
+from redrive.web.auth.permissions import Permissions
 from redrive.web.chart import trend
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.filter_bar import where_of
@@ -91,7 +84,7 @@ class ConsoleContext:
         store: copies of failed messages.
         live: live updates from the broker.
         answers: answers for pages that poll for updates.
-        rights: the user's rights at the broker.
+        permissions: what the user may do.
         session_user: the user's name; empty for the one who signed in with the link.
     """
 
@@ -104,7 +97,7 @@ class ConsoleContext:
     store: Store
     live: QueueFollower
     answers: SharedAnswers
-    rights: OperatorRights
+    permissions: Permissions
     session_user: str = ""
 
     @classmethod
@@ -112,130 +105,26 @@ class ConsoleContext:
         cls, settings: ConsoleSettings, session_user: str = "", questions: Questions | None = None
     ) -> "ConsoleContext":
         """Create the context for a user."""
-        rights = OperatorRights(settings.url, settings.family)
-
-        def check(place: QueuePlace) -> None:
-            if not _may_look(settings, rights, place):
-                raise not_permitted(OperatorAct.LOOK, place, rights)
-
+        permissions = Permissions(settings, OperatorRights(settings.url, settings.family))
         worker = JobWorker(settings)
         return cls(
             settings,
             QueueStates(settings),
-            LookCache(settings, check, questions or Questions(), session_user),
+            LookCache(settings, permissions.check_look, questions or Questions(), session_user),
             worker,
             JournalCache(worker.journal),
             Health(settings),
             Store(settings.store_folder),
             QueueFollower(settings),
             SharedAnswers(),
-            rights,
+            permissions,
             session_user,
         )
-
-    @property
-    def has_login(self) -> bool:
-        """Whether each user logs in to the broker, with rights of their own."""
-        return self.settings.access.login is Login.BROKER
 
     def filter_of(self, request: PageRequest) -> Filter:
         """Return a page's filter, with the team's merged causes resolved."""
         where = where_of(request)
         return self.journal_cache.book.resolved(replace(request.filter, where=where or None))
-
-    def may(self, act: OperatorAct, place: QueuePlace) -> bool:
-        """Return whether the console permits an act on a queue and the broker grants the user the
-        rights for it; False if the broker can't be asked."""
-        if act is not OperatorAct.LOOK and not self.settings.allows(act):
-            return False
-        try:
-            if act is OperatorAct.LOOK:
-                return _may_look(self.settings, self.rights, place)
-            return not self.rights.missing(act, place.name, literal=place.literal)
-        except (BrokerUnavailable, PermissionDenied):
-            return False
-
-    def why_not(self, order: Order, place: QueuePlace) -> str:
-        """Return why an order can't be carried out here; empty if it can."""
-        try:
-            self.check_order(order, place)
-        except RedriveError as error:
-            return str(error)
-        return ""
-
-    def ask_rights(self, places: Iterable[QueuePlace]) -> None:
-        """Check which queues the user may read, all at once: separate checks would each need a
-        connection."""
-        if not self.has_login:
-            return
-        rights = [
-            right
-            for place in places
-            for right in rights_needed(
-                OperatorAct.LOOK, place.name, self.settings.family, literal=place.literal
-            )
-        ]
-        with contextlib.suppress(BrokerUnavailable):  # pages report it when they need a right
-            self.rights.has(rights)
-
-    def check_look(self, place: QueuePlace) -> None:
-        """Check that the user may see the contents of a queue."""
-        if not _may_look(self.settings, self.rights, place):
-            raise not_permitted(OperatorAct.LOOK, place, self.rights)
-
-    def check(self, act: OperatorAct, place: QueuePlace) -> None:
-        """Check that the user may act on a queue."""
-        if act is not OperatorAct.LOOK:
-            self.settings.check_allowed(act)
-        if self.rights.missing(act, place.name, literal=place.literal):
-            raise not_permitted(act, place, self.rights)
-
-    def check_order(self, order: Order, place: QueuePlace) -> None:
-        """Check that an order may be carried out here, whoever wrote it and however it is
-        started."""
-        if order.function is not None:
-            raise ConfigurationError(
-                (
-                    f"this order changes bodies with the function {in_one_line(order.function)}, "
-                    "and the console does not run functions"
-                ),
-                "Use redrive jobs on a machine that has the function.",
-            )
-        self.check(OperatorAct.EDIT if order.changes_bodies else OperatorAct.REQUEUE, place)
-        if order.changes_bodies and self.settings.hide_bodies:
-            raise ConfigurationError(
-                "this order changes bodies, which this console hides",
-                "Use redrive jobs, or a console without --hide-bodies.",
-            )
-        if order.edits and self.settings.mask is not None:
-            raise ConfigurationError(
-                "this order contains whole bodies, and this console masks parts of them",
-                "Use redrive jobs, or a console without --mask.",
-            )
-        if self.settings.mask is not None:
-            # Whoever wrote it: the messages that match would reveal masked values.
-            check_filter(order.filter)
-            if order.patch is not None:
-                check_patch(self.settings.mask, order.patch)
-
-    def check_remark(self) -> None:
-        """Check that the user may add notes to causes, which the whole team sees."""
-        if not self.has_login:
-            return
-        rights = rights_to_remark()
-        missing = [
-            right
-            for right, is_had in zip(rights, self.rights.has(rights), strict=True)
-            if not is_had
-        ]
-        if missing:
-            raise PermissionDenied(
-                (
-                    f"the user {self.rights.user!r} may not add notes to causes: the "
-                    "broker does not grant it"
-                ),
-                f"Grant the rights that a requeue needs: {', '.join(map(str, missing))}.",
-            )
 
     @property
     def is_busy(self) -> bool:
@@ -249,10 +138,6 @@ class ConsoleContext:
         self.live.close()
         self.worker.close(on_wait)
         self.store.close()
-
-    def may_see(self, job: JobRecord) -> bool:
-        """Return whether the user may see a job of the journal."""
-        return self.may(OperatorAct.LOOK, QueuePlace(job.queue, job.literal))
 
     def page(
         self,
@@ -272,33 +157,16 @@ class ConsoleContext:
             "settings": self.settings,
             "broker": BrokerURL.parse(self.settings.url).address,
             "running": [
-                job for job in self.worker.running() if self.may(OperatorAct.LOOK, job.place)
+                job
+                for job in self.worker.running()
+                if self.permissions.may(OperatorAct.LOOK, job.place)
             ],
             "guest": self.session_user,
-            "has_login": self.has_login,
+            "has_login": self.permissions.has_login,
             "now": datetime.now(UTC),
             "trend": trend,
         }
         return page(name, {**shared, **values}, status)
-
-
-def not_permitted(act: OperatorAct, place: QueuePlace, rights: OperatorRights) -> PermissionDenied:
-    """Return the error for an act that the broker does not permit the user."""
-    return PermissionDenied(
-        (
-            f"the user {rights.user!r} may not {act.value} in {place.name!r}: the "
-            "broker does not grant it"
-        ),
-        "The page Me lists what is missing, and the command that grants it.",
-    )
-
-
-def _may_look(settings: ConsoleSettings, rights: OperatorRights, place: QueuePlace) -> bool:
-    """Return whether the user may see the contents of a queue. Without a login, every user acts as
-    the one who started the console, and who owns the index."""
-    if settings.access.login is not Login.BROKER:
-        return True
-    return not rights.missing(OperatorAct.LOOK, place.name, literal=place.literal)
 
 
 @dataclass(frozen=True, slots=True)

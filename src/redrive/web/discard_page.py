@@ -32,7 +32,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 def begin(context: ConsoleContext, request: PageRequest) -> Response:
     """Write the messages to a file, delete them from the queue, and show the job."""
     place = request.place
-    context.check(OperatorAct.DISCARD, place)
+    context.permissions.check(OperatorAct.DISCARD, place)
     failed = context.looks.queue(place)
     try:
         count, _, filter_ = _counted(context, request)
@@ -93,7 +93,7 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
             "count": count,
             "most": MOST,
             "problem": problem,
-            "may": context.may(OperatorAct.DISCARD, place),
+            "may": context.permissions.may(OperatorAct.DISCARD, place),
             "command": discard_command(place, request.filter, request.text("reason") or "…"),
         },
         400 if problem else 200,

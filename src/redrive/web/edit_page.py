@@ -37,7 +37,7 @@ def compare(context: ConsoleContext, request: PageRequest) -> Response:
 
 def send(context: ConsoleContext, request: PageRequest) -> Response:
     """Requeue the message with the edited body, and show the job."""
-    context.check(OperatorAct.EDIT, request.place)
+    context.permissions.check(OperatorAct.EDIT, request.place)
     message, look = _message(context, request)
     try:
         reason = request.reason
@@ -50,13 +50,14 @@ def send(context: ConsoleContext, request: PageRequest) -> Response:
             )
         _check_json(message, body)
         order = _order(message, body)
-        if not _plan(context, request, order, message).count:
+        plan = _plan(context, request, order, message)
+        if not plan.count:
             raise ConfigurationError(
                 "this message can't be requeued",
                 "It was requeued too often, or it does not record where it failed.",
             )
-        place = request.place
-        id_ = context.worker.begin(place, order, reason)
+        failed = context.looks.queue(request.place)
+        id_ = context.worker.begin(failed, order, plan, reason)
     except RedriveError as error:
         return _page(context, request, message, look, _typed(request), str(error))
     return RedirectResponse(request.link("/job", {"id": id_}), 303)
@@ -154,7 +155,7 @@ def _page(
             "difference": difference(message, body),
             "is_changed": body != message.body,
             "reason": request.text("reason"),
-            "may_send": context.may(OperatorAct.EDIT, request.place),
+            "may_send": context.permissions.may(OperatorAct.EDIT, request.place),
             "problem": problem,
             "command": edit_command(request.place, message.failure_id, request.reason),
         },

@@ -37,7 +37,7 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
     show the progress."""
     check_user(context)
     place = request.place
-    context.check(OperatorAct.DISCARD, place)
+    context.permissions.check(OperatorAct.DISCARD, place)
     try:
         filter_ = failed_before(_moment(request))
         groups, _ = _counted(context, place, filter_)
@@ -124,7 +124,7 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
             "groups": largest[:_MOST_CAUSES],
             "more": max(0, len(largest) - _MOST_CAUSES),
             "problem": problem,
-            "may": context.may(OperatorAct.DISCARD, place),
+            "may": context.permissions.may(OperatorAct.DISCARD, place),
             "command": expire_command(
                 place, older_than, str(context.store.folder), request.text("reason") or "…"
             ),

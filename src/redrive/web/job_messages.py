@@ -23,7 +23,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
     place = QueuePlace(record.queue, record.literal)
-    context.check_look(place)
+    context.permissions.check_look(place)
     if record.kind != "requeue":
         raise ConfigurationError(
             f"job {record.id} is a {record.kind}, not a requeue",

@@ -26,12 +26,11 @@ from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.headers import JOB, counted
 from redrive.web.command_lines import command, requeue_command
-from redrive.web.console_job import ConsoleJob
 from redrive.web.context import ConsoleContext
 from redrive.web.html import rate_in_words
 from redrive.web.page_request import PageRequest, QueuePlace
 
-RESUMABLE = frozenset((State.INTERRUPTED, State.STOPPED, State.FAILED))
+RESUMABLE = frozenset((State.WAITING, State.INTERRUPTED, State.STOPPED, State.FAILED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +76,12 @@ class JobTotals:
 def show(context: ConsoleContext, request: PageRequest) -> Response:
     """Show a job."""
     own = context.worker.job(request.text("id"))
-    record, is_own, unapproved, stopped_by, events = _known(context, request, own)
-    place = _place_of(record) if record is not None else None if own is None else own.place
-    if place is not None:
-        context.check_look(place)
-    may = place is not None and context.may(OperatorAct.REQUEUE, place)
-    order = None if record is None else _order_of(record)
+    record, is_own, unapproved, stopped_by, events = _known(context, request)
+    place = _place_of(record)
+    context.permissions.check_look(place)
+    may = context.permissions.may(OperatorAct.REQUEUE, place)
+    order = _order_of(record)
+    is_running_here = own is not None and not own.has_ended
     return context.page(
         "job",
         request,
@@ -90,34 +89,31 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
         {
             "id": request.text("id"),
             "own": own,
-            "is_running_here": own is not None and not own.has_ended,
-            "is_stoppable": record is not None
-            and record.kind == "requeue"
-            and record.state is State.RUNNING,
+            "is_running_here": is_running_here,
+            "is_stoppable": record.kind == "requeue" and record.state is State.RUNNING,
             "stopped_by": stopped_by,
             "record": record,
-            "state": "starting" if record is None else _words_of(record.state),
-            "sum": None if record is None else JobTotals.of(record),
+            "state": _words_of(record.state),
+            "sum": JobTotals.of(record),
             "may": may,
             "may_resume": may
-            and record is not None
             and record.kind == "requeue"
             and record.state in RESUMABLE
             and not record.approved_by
-            and (own is None or own.has_ended),
+            and not is_running_here,
             "is_own": is_own,
             "unapproved": unapproved,
-            "why_not": "" if order is None or place is None else context.why_not(order, place),
-            "timeline": [] if record is None else timeline_of(record, events),
-            "took": "" if record is None else took(record, events),
+            "why_not": "" if order is None else context.permissions.why_not(order, place),
+            "timeline": timeline_of(record, events),
+            "took": took(record, events),
             "facts": [] if order is None else _facts(context, order),
-            "chosen": [] if record is None else causes_of(record),
-            "sent_by_it": "" if record is None else sent_by(record),
-            "begun_with": "" if record is None else begun_with(record),
+            "chosen": causes_of(record),
+            "sent_by_it": sent_by(record),
+            "begun_with": begun_with(record),
             "jobs": lambda act: command("jobs", act, request.text("id")),
-            "place": None if record is None else _place_of(record),
+            "place": place,
         },
-        summary="" if record is None else f"{record.queue}: {record.reason}",
+        summary=f"{record.queue}: {record.reason}",
     )
 
 
@@ -134,6 +130,8 @@ _BEGINS, _ENDS = (JobStep.BEGUN, JobStep.RESUMED), (JobStep.STOPPED, JobStep.END
 def timeline_of(record: JobRecord, events: Sequence[JobEvent]) -> list[tuple[datetime, str, str]]:
     """Return what has happened to a job: when, what and why, and by whom."""
     if not events:  # an older version ran it
+        if record.state is State.WAITING:
+            return [(record.begun_at, "written down", record.by)]
         return [(record.begun_at, "started", ""), (record.changed_at, _words_of(record.state), "")]
     return [
         (one.at, _SAID.get(one.step) or ": ".join(filter(None, (one.state, one.problem))), one.by)
@@ -155,9 +153,7 @@ def took(record: JobRecord, events: Sequence[JobEvent]) -> str:
     return f"{format_duration(seconds)}{runs}, {rate} messages a second"
 
 
-def _title_of(record: JobRecord | None) -> str:
-    if record is None:
-        return "New job"
+def _title_of(record: JobRecord) -> str:
     sums = JobTotals.of(record)
     again = f", {sums.failed_again:,} failed again" if sums.failed_again else ""
     state = _words_of(record.state)
@@ -169,22 +165,23 @@ def progress(context: ConsoleContext, request: PageRequest) -> Response:
     own = context.worker.job(request.text("id"))
     if own is None:
         return JSONResponse({"ended": True})
-    context.check_look(own.place)
+    context.permissions.check_look(own.place)
+    run = own.progress
     return JSONResponse(
         {
             "ended": own.has_ended,
             "values": {
-                "planned": "…" if own.planned is None else f"{own.planned:,}",
-                "sent": f"{own.sent:,}",
-                "looked_at": f"{own.looked_at:,}",
-                "rate": rate_in_words(own.rate),
-                "succeeded": f"{own.succeeded:,}",
-                "retrying": f"{own.retrying:,}",
-                "failed_again": f"{own.failed_again:,}",
+                "planned": "…" if run.planned is None else f"{run.planned:,}",
+                "sent": f"{run.sent:,}",
+                "looked_at": f"{run.looked_at:,}",
+                "rate": rate_in_words(run.rate),
+                "succeeded": f"{run.succeeded:,}",
+                "retrying": f"{run.retrying:,}",
+                "failed_again": f"{run.failed_again:,}",
                 "causes": "; ".join(
-                    f"{count:,} × {in_one_line(what)}" for _, what, count in own.causes
+                    f"{count:,} × {in_one_line(what)}" for _, what, count in run.causes
                 ),
-                "notice": own.notices[-1] if own.notices else "",
+                "notice": run.notices[-1] if run.notices else "",
             },
         }
     )
@@ -196,12 +193,12 @@ def stop(context: ConsoleContext, request: PageRequest) -> Response:
     context.settings.check_allowed(OperatorAct.REQUEUE)
     own = context.worker.job(request.text("id"))
     if own is not None:
-        context.check(OperatorAct.REQUEUE, own.place)
+        context.permissions.check(OperatorAct.REQUEUE, own.place)
         if context.worker.stop(own.id):
             return _back(request)
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
-        context.check(OperatorAct.REQUEUE, _place_of(record))
+        context.permissions.check(OperatorAct.REQUEUE, _place_of(record))
         ask_to_stop(journal, record)
     return _back(request)
 
@@ -217,11 +214,11 @@ def resume(context: ConsoleContext, request: PageRequest) -> Response:
             "There is nothing to resume.",
         )
     place = _place_of(record)
-    context.check(OperatorAct.REQUEUE, place)
+    context.permissions.check(OperatorAct.REQUEUE, place)
     order = _order_of(record)
     if order is not None:
-        context.check_order(order, place)
-    context.worker.resume(place, record.id, record.digest)
+        context.permissions.check_order(order, place)
+    context.worker.run(record)
     return _back(request)
 
 
@@ -231,14 +228,14 @@ def approve(context: ConsoleContext, request: PageRequest) -> Response:
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
         place = _place_of(record)
-        context.check(OperatorAct.REQUEUE, place)
+        context.permissions.check(OperatorAct.REQUEUE, place)
         if record.state is not State.ASKED:
             raise waits_for_none(record)
         check_may_approve(record, journal.signed(record))
         check_seen(record, request.text("digest"))
-        context.check_order(Order.from_json(record.order), place)
+        context.permissions.check_order(Order.from_json(record.order), place)
         check_alone(journal, record.queue)
-    context.worker.approve(place, record.id, record.digest)
+    context.worker.run(record)
     return _back(request)
 
 
@@ -247,7 +244,7 @@ def decline(context: ConsoleContext, request: PageRequest) -> Response:
     context.settings.check_allowed(OperatorAct.REQUEUE)
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
-        context.check(OperatorAct.REQUEUE, _place_of(record))
+        context.permissions.check(OperatorAct.REQUEUE, _place_of(record))
         journal.decline(record, request.reason)
     return _back(request)
 
@@ -256,13 +253,15 @@ def ask_outcome(context: ConsoleContext, request: PageRequest) -> Response:
     """Check the results of a job's messages by looking at the failed queue."""
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
-        context.check_look(_place_of(record))
+        context.permissions.check_look(_place_of(record))
         context.looks.queue(_place_of(record)).job(record.id, journal).outcome()
     return _back(request)
 
 
 def _words_of(state: State) -> str:
     match state:
+        case State.WAITING:
+            return "waiting to start"
         case State.RUNNING:
             return "running"
         case State.DONE:
@@ -291,29 +290,24 @@ class _Known(NamedTuple):
     """What the journal knows about a job.
 
     Args:
-        record: the job; None if it is just starting.
+        record: the job.
         is_own: whether this user started or requested it.
         unapproved: why this user can't approve it; empty if they can.
         stopped_by: who requested a stop; empty for nobody.
         events: what has happened to it.
     """
 
-    record: JobRecord | None
+    record: JobRecord
     is_own: bool = True
     unapproved: str = ""
     stopped_by: str = ""
     events: Sequence[JobEvent] = ()
 
 
-def _known(context: ConsoleContext, request: PageRequest, own: ConsoleJob | None) -> _Known:
+def _known(context: ConsoleContext, request: PageRequest) -> _Known:
     """Return what the journal knows about a job."""
     with context.worker.journal() as journal:
-        try:
-            record = journal.job(request.text("id"))
-        except ConfigurationError:
-            if own is None:
-                raise
-            return _Known(None)
+        record = journal.job(request.text("id"))
         signed = journal.signed(record)
         unapproved = ""
         try:

@@ -1,39 +1,85 @@
-"""Runs a console's jobs in a separate process, so that they do not depend on any request."""
+"""Runs a console's jobs, so that they do not depend on any request.
+
+A job is written into the journal, and a process of its own, `redrive jobs run ID`, runs it. The
+console reads from the journal how far it has got. The process gets the broker's address, which has
+the password, through a pipe; it stops the job cleanly once the console, in whatever way, is gone.
+"""
 
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import IO
 
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.failures.failed_queue import FailedQueue
+from redrive.failures.jobs.job import write_down
+from redrive.failures.jobs.job_record import JobRecord, RunProgress
 from redrive.failures.jobs.journal import Journal
+from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.failures.queue.order import Order
+from redrive.failures.queue.plan import Plan
 from redrive.failures.store.operator_name import acting_for
-from redrive.web.console_job import ConsoleJob, Task, TaskKind
+from redrive.pubsub.blocking.connection_pool import ConnectionPool
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.page_request import QueuePlace
 from redrive.web.questions import without_address
 
-_COMMAND = (sys.executable, "-P", "-m", "redrive.web.worker_process")
+_COMMAND = (sys.executable, "-P", "-m", "redrive.cli", "jobs", "run")
+_ENDS = frozenset((0, 1, 130, -signal.SIGINT))
+"""Exit codes of a job that has ended as the journal says, or was stopped before it had begun."""
+_HEARD_EVERY = 1.0
+_FOLLOWED_FOR = 300.0
+"""Seconds for which results are still recorded once a run has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleJob:
+    """A job that this console runs or has run.
+
+    Args:
+        id: the job's id.
+        place: the queue.
+        progress: how far this run has got.
+        problem: why it could not continue; empty otherwise.
+        has_ended: whether this run is over.
+    """
+
+    id: str
+    place: QueuePlace
+    progress: RunProgress
+    problem: str
+    has_ended: bool
+
+
+class _Run:
+    """A run of a job, in a process of its own."""
+
+    def __init__(self, record: JobRecord, process: "subprocess.Popen[bytes]", pipe: IO[bytes]):
+        self.id = record.id
+        self.place = QueuePlace(record.queue, record.literal)
+        self.family = record.family
+        self.process = process
+        self.pipe = pipe
+        self.problem = ""
+        self.has_ended = False
+        self.leave = threading.Event()
+        """Set once nobody needs the results of its messages."""
 
 
 class JobWorker:
-    """The console's job runner: one job at a time per queue, in a process that starts with the
-    first job."""
+    """The console's job runner: one job at a time per queue."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._jobs: dict[str, ConsoleJob] = {}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._orders: IO[bytes] | None = None
-        self._hearing: list[threading.Thread] = []
+        self._runs: dict[str, _Run] = {}
+        self._threads: list[threading.Thread] = []
         self._is_closed = False
 
     @contextlib.contextmanager
@@ -49,163 +95,157 @@ class JobWorker:
 
     @property
     def process(self) -> int | None:
-        """The id of the process that runs the jobs; None before it starts."""
+        """The id of the process that runs the latest job; None before the first."""
         with self._lock:
-            return None if self._process is None else self._process.pid
+            return next((run.process.pid for run in reversed(self._runs.values())), None)
 
     def job(self, id_: str) -> ConsoleJob | None:
         """Return the state of a job that runs or ran here; None for any other."""
         with self._lock:
-            job = self._jobs.get(id_)
-            # A copy, as the job goes on while the caller reads the journal: a page that mixes
-            # states from before and after its end would show it as running forever.
-            return None if job is None else replace(job)
+            run = self._runs.get(id_)
+            # Taken together: a page that mixes states from before and after its end would show it
+            # as running forever.
+            ended = None if run is None else (run.problem, run.has_ended)
+        if run is None or ended is None:
+            return None
+        return ConsoleJob(run.id, run.place, self._progress(run), *ended)
 
     def running(self) -> list[ConsoleJob]:
         """Return the states of the jobs that are running here."""
         with self._lock:
-            return [replace(job) for job in self._jobs.values() if not job.has_ended]
+            runs = [run for run in self._runs.values() if not run.has_ended]
+        return [ConsoleJob(run.id, run.place, self._progress(run), "", False) for run in runs]
 
-    def begin(self, place: QueuePlace, order: Order, reason: str) -> str:
-        """Start a job, and return its id.
+    def _progress(self, run: _Run) -> RunProgress:
+        with (
+            contextlib.suppress(RedriveError),
+            LocalJournal(self._settings.journal) as journal,
+        ):
+            return journal._progress(run.id, run.process.pid)
+        return RunProgress()
 
-        The worker plans it again from what is in the queue now, as the page's plan is only as
-        recent as its look.
-        """
-        id_ = str(uuid.uuid4())
-        self._start(place, TaskKind.BEGIN, id_, order, reason)
-        return id_
+    def begin(self, failed: FailedQueue, order: Order, plan: Plan, reason: str) -> str:
+        """Write a planned job down, start it, and return its id."""
+        with self.journal() as journal:
+            record = write_down(failed, journal, order, plan, reason=reason)
+        self.run(record)
+        return record.id
 
-    def resume(self, place: QueuePlace, id_: str, digest: str) -> None:
-        """Resume a job of the journal."""
-        self._start(place, TaskKind.RESUME, id_, digest=digest)
+    def run(self, record: JobRecord) -> None:
+        """Run a job of the journal, if it still is what this record says."""
+        with self._lock:
+            if self._is_closed:
+                raise ConfigurationError("this console is shutting down", "Restart redrive web.")
+            self.check_free(QueuePlace(record.queue, record.literal))
+            if record.id in self._runs:
+                self._runs.pop(record.id).leave.set()
+            run = self._runs[record.id] = self._started(record)
+            thread = threading.Thread(
+                target=self._follow, args=(run,), name=f"redrive-job-{run.id[:8]}", daemon=True
+            )
+            self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        thread.start()
 
-    def approve(self, place: QueuePlace, id_: str, digest: str) -> None:
-        """Start a job that somebody else requested."""
-        self._start(place, TaskKind.APPROVE, id_, digest=digest)
+    def check_free(self, place: QueuePlace) -> None:
+        """Check that no job of a queue is running here."""
+        for run in self._runs.values():
+            if run.place == place and not run.has_ended:
+                raise ConfigurationError(
+                    f"job {run.id} of {place.name!r} is already running here",
+                    "Wait until it ends, or stop it.",
+                )
 
     def stop(self, id_: str) -> bool:
         """Stop a job that runs here, and return whether it does; messages on the way are settled
         first."""
         with self._lock:
-            job = self._jobs.get(id_)
-            if job is None or job.has_ended:
+            run = self._runs.get(id_)
+            if run is None or run.has_ended:
                 return False
-            self._send(Task(kind=TaskKind.STOP, id=id_))
+            run.process.send_signal(signal.SIGINT)
             return True
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
         """Stop all jobs cleanly, and wait until messages on the way are settled."""
         with self._lock:
             self._is_closed = True
-            process = self._process
-            is_busy = any(not job.has_ended for job in self._jobs.values())
-        if process is None:
-            return
-        if is_busy:
+            runs, threads = list(self._runs.values()), self._threads
+        if any(not run.has_ended for run in runs):
             on_wait()
-        assert self._orders is not None
-        with contextlib.suppress(OSError):  # the process may be gone
-            self._orders.close()
-        process.wait()
-        for thread in self._hearing:
+        for run in runs:
+            run.leave.set()
+            run.pipe.close()
+        for thread in threads:
             thread.join()
 
-    def _start(
-        self,
-        place: QueuePlace,
-        kind: TaskKind,
-        id_: str,
-        order: Order | None = None,
-        reason: str = "",
-        digest: str = "",
-    ) -> None:
+    def _started(self, record: JobRecord) -> _Run:
+        """Start the process that runs a job."""
         settings = self._settings
-        task = Task(
-            kind=kind,
-            id=id_,
-            url=settings.url,
-            queue=place.name,
-            literal=place.literal,
-            family=settings.family.as_json(),
-            management_url=settings.management_url,
-            journal=None if settings.journal is None else str(settings.journal),
-            order={} if order is None else order.as_json(),
-            reason=reason,
-            digest=digest,
-            operator=settings.operator,
-        )
-        with self._lock:
-            if self._is_closed:
-                raise ConfigurationError("this console is shutting down", "Restart redrive web.")
-            for other in self._jobs.values():
-                if other.place == place and not other.has_ended:
-                    raise ConfigurationError(
-                        f"job {other.id} of {place.name!r} is already running here",
-                        "Wait until it ends, or stop it.",
-                    )
-            self._run_process()
-            self._jobs[id_] = ConsoleJob(id_, place)
-            self._send(task)
-
-    def _run_process(self) -> None:
-        """Start the process that runs jobs, unless it is running."""
-        if self._process is not None and self._process.poll() is None:
-            return
         read, write = os.pipe()
-        orders = self._orders = os.fdopen(write, "wb")
+        pipe = os.fdopen(write, "wb", buffering=0)
+        words = [record.id, "--digest", record.digest, "--yes", "--output", "json"]
+        if settings.journal is not None:
+            words += ["--journal", str(settings.journal)]
         try:
             # A separate session: Ctrl-C reaches only the console, which stops this process cleanly.
-            process = self._process = subprocess.Popen(
-                [*_COMMAND, str(read)],
+            process = subprocess.Popen(
+                [*_COMMAND, *words, "--console", str(read)],
                 env=without_address(os.environ),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
                 pass_fds=(read,),
             )
+        except BaseException:
+            pipe.close()
+            raise
         finally:
             os.close(read)
-        thread = threading.Thread(
-            target=self._hear, args=(process, orders), name="redrive-worker", daemon=True
-        )
-        self._hearing = [one for one in self._hearing if one.is_alive()] + [thread]
-        thread.start()
+        said = {name: getattr(settings, name) for name in ("url", "management_url", "operator")}
+        with contextlib.suppress(OSError):  # it was just killed, which _follow reports
+            pipe.write(json.dumps(said).encode() + b"\n")
+        return _Run(record, process, pipe)
 
-    def _send(self, task: Task) -> None:
-        assert self._orders is not None
-        with contextlib.suppress(OSError):  # it was just killed, which _hear reports
-            self._orders.write(task.encode())
-            self._orders.flush()
-
-    def _hear(self, process: subprocess.Popen[bytes], orders: IO[bytes]) -> None:
-        assert process.stdout is not None
-        with process.stdout as told:
-            self._take(told)
-        code = process.wait()
+    def _follow(self, run: _Run) -> None:
+        """Wait for the end of a run, and record for a while what subscribers report about the sent
+        messages; the queue is not touched."""
+        _, printed = run.process.communicate()
+        problem = _problem_of(run.process.returncode, printed.decode(errors="replace"))
+        run.pipe.close()
         with self._lock:
-            with contextlib.suppress(OSError):  # unsent data may remain
-                orders.close()
-            for job in self._jobs.values():
-                if not job.has_ended and (self._process is process):
-                    job.problem = job.problem or _ended(code)
-                    job.has_ended = True
+            run.problem, run.has_ended = problem, True
+        if problem:
+            return
+        settings = self._settings
+        # If this fails, checking the results later still finds them.
+        with contextlib.suppress(RedriveError), ConnectionPool.opened(), self.journal() as journal:
+            failed = FailedQueue(
+                settings.url,
+                run.place.name,
+                run.family or settings.family,
+                connection_name=f"redrive console: {run.place.name}"[:100],
+                management_url=settings.management_url,
+                literal=run.place.literal,
+            )
+            job = failed.job(run.id, journal)
+            for _ in range(int(_FOLLOWED_FOR / _HEARD_EVERY)):
+                if run.leave.wait(_HEARD_EVERY):
+                    return
+                outcome = job.told()
+                if not outcome.unknown and not outcome.retrying:
+                    return
 
-    def _take(self, told: IO[bytes]) -> None:
-        for line in told:
-            try:
-                values = json.loads(line)
-            except ValueError:
-                continue  # the process was killed in the middle of a line
-            with self._lock:
-                job = self._jobs.get(values["id"])
-                if job is not None:
-                    job.take(values)
 
-
-def _ended(code: int) -> str:
-    """Return the problem of a job whose process ended with this exit code."""
+def _problem_of(code: int, printed: str) -> str:
+    """Return why a job could not go on, from the exit code and the output of its process."""
+    for line in reversed(printed.splitlines()):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            error = json.loads(line)["error"]
+            if error["kind"] != "Interrupted":
+                return "\n".join(filter(None, (error["problem"], error["remedy"])))
+    if code in _ENDS:
+        return ""
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
     problem = f"the process that ran this job ended ({how})"
-    remedy = "Resume the job: the journal knows what it sent."
-    return f"{problem}\n{remedy}"
+    return f"{problem}\nResume the job: the journal knows what it sent."

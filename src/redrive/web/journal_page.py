@@ -67,10 +67,10 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             *journal.jobs(_MOST_READ),
         ]
         noted = list({job.id: job for job in noted}.values())
-        context.ask_rights({QueuePlace(job.queue, job.literal) for job in noted})
-        jobs = [job for job in noted if context.may_see(job)]
+        context.permissions.ask_rights({QueuePlace(job.queue, job.literal) for job in noted})
+        jobs = [job for job in noted if context.permissions.may_see(job)]
         # Notes quote messages of all queues without naming the queue.
-        remarks = [] if context.has_login else list(reversed(journal.causes().remarks))
+        remarks = [] if context.permissions.has_login else list(reversed(journal.causes().remarks))
         waiting = _waiting(context, journal, jobs)
         is_shared = journal.is_shared
     found = [job for job in jobs if _is_asked_for(job, request)]
@@ -109,7 +109,7 @@ def _waiting(
         WaitingJob(
             job,
             is_same(job, journal.signed(job)),
-            context.may(OperatorAct.REQUEUE, QueuePlace(job.queue, job.literal)),
+            context.permissions.may(OperatorAct.REQUEUE, QueuePlace(job.queue, job.literal)),
         )
         for job in reversed(jobs)
         if job.state is State.ASKED

@@ -57,7 +57,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
         request,
         "Me",
         {
-            "user": context.rights.user,
+            "user": context.permissions.rights.user,
             "operator": context.settings.operator,
             "acts": list(OperatorAct),
             "lines": lines,
@@ -88,7 +88,7 @@ def _lines(
         for place in places
     }
     every = list(dict.fromkeys(right for rights in wanted.values() for right in rights))
-    has = dict(zip(every, context.rights.has(every), strict=True))
+    has = dict(zip(every, context.permissions.rights.has(every), strict=True))
     had = [right for right in every if has[right]] if standing is None else []
     found = []
     for place in places:

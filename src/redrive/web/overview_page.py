@@ -60,7 +60,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     except RedriveError as error:
         problem = str(error)
     now = datetime.now(UTC)
-    context.ask_rights(line.place for line in lines)
+    context.permissions.ask_rights(line.place for line in lines)
     found = _found(context, lines, now)
     said = {
         id(one): context.journal_cache.book.standing_of(one.group)
@@ -109,7 +109,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "jobs": [
                 job
                 for job in context.journal_cache.known.jobs
-                if job.state is State.RUNNING and context.may_see(job)
+                if job.state is State.RUNNING and context.permissions.may_see(job)
             ][:10],
             "is_quiet": not problem and all(line.failed == 0 for line in lines) and not said,
             "command": command("failed", "groups"),
@@ -122,9 +122,9 @@ def look(context: ConsoleContext, request: PageRequest) -> Response:
     """Start a look at every queue that has messages and that the user may read; the others are
     skipped."""
     lines = [line for line in context.queue_states.lines() if line.failed]
-    context.ask_rights(line.place for line in lines)
+    context.permissions.ask_rights(line.place for line in lines)
     for line in lines:
-        if context.may(OperatorAct.LOOK, line.place):
+        if context.permissions.may(OperatorAct.LOOK, line.place):
             context.looks.look_again(line.place)
     return RedirectResponse(request.link("/"), 303)
 

@@ -31,7 +31,7 @@ def _write(
         raise ConfigurationError(
             f"{place.name} is a dead-letter queue", "Pause the subscription that works on messages."
         )
-    context.check(OperatorAct.PAUSE, place)
+    context.permissions.check(OperatorAct.PAUSE, place)
     settings = context.settings
     with acting_for(settings.operator):
         order(

@@ -45,13 +45,13 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 def begin(context: ConsoleContext, request: PageRequest) -> Response:
     """Start the requeue, and show its job."""
     place = request.place
-    context.check(OperatorAct.REQUEUE, place)
+    context.permissions.check(OperatorAct.REQUEUE, place)
     _check_alone(context, place)
     try:
         reason = request.reason
         order, plan, _ = _planned(context, request)
         _check_confirmed(request, plan)
-        id_ = context.worker.begin(place, order, reason)
+        id_ = context.worker.begin(context.looks.queue(place), order, plan, reason)
     except RedriveError as error:
         return _page(context, request, str(error))
     return RedirectResponse(request.link("/job", {"id": id_}), 303)
@@ -60,7 +60,7 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
 def ask(context: ConsoleContext, request: PageRequest) -> Response:
     """Request somebody else's approval, and show the job that is waiting for it."""
     place = request.place
-    context.check(OperatorAct.REQUEUE, place)
+    context.permissions.check(OperatorAct.REQUEUE, place)
     try:
         reason = request.reason
         order, plan, _ = _planned(context, request)
@@ -189,8 +189,9 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
             "pace": order.pace_by_depth or 0,
             "stop_at": 100 if order.guards.stop_at is None else round(order.guards.stop_at * 100),
             "goes_on": order.guards.unknown is Unknown.GO_ON,
-            "may": context.may(OperatorAct.REQUEUE, place),
-            "may_edit": not context.settings.hide_bodies and context.may(OperatorAct.EDIT, place),
+            "may": context.permissions.may(OperatorAct.REQUEUE, place),
+            "may_edit": not context.settings.hide_bodies
+            and context.permissions.may(OperatorAct.EDIT, place),
             "rehearsal": try_command(place, order),
             "rehearsed": request.text("rehearsed")[:_MOST_REHEARSED],
             "command": requeue_command(place, order, request.text("reason") or "…"),

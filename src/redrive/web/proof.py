@@ -21,7 +21,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     """Show the proof of a job, as a page, text or JSON."""
     with context.worker.journal() as journal:
         record = journal.job(request.text("id"))
-        context.check_look(QueuePlace(record.queue, record.literal))
+        context.permissions.check_look(QueuePlace(record.queue, record.literal))
         on_the_way = len(journal.under_way(record.id))
     form = request.text("format")
     if form == "json":

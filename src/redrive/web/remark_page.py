@@ -15,7 +15,7 @@ def say(context: ConsoleContext, request: PageRequest) -> Response:
             "this console does not accept notes",
             "Start it with --allow note, or use redrive causes.",
         )
-    context.check_remark()
+    context.permissions.check_remark()
     context.journal_cache.say(_remark_of(context, request))
     return RedirectResponse(f"{request.root}{local_path(request.text('back'))}", 303)
 

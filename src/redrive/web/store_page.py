@@ -115,7 +115,7 @@ def restore(context: ConsoleContext, request: PageRequest) -> Response:
 
 def check_user(context: ConsoleContext) -> None:
     """Check that this user may use the store."""
-    if context.has_login:
+    if context.permissions.has_login:
         raise PermissionDenied(
             (
                 "the store is not available with a login: the broker's permissions do not "

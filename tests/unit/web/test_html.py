@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from redrive.web.auth_middleware import Refusal
+from redrive.web.auth.middleware import Refusal
 from redrive.web.html import (
     age_in_words,
     moment_in_words,

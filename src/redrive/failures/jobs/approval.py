@@ -1,17 +1,16 @@
 """Requeues that one person asks for and another approves; until then they wait in the journal."""
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
 from redrive.failures.jobs.approval_rule import waits_for_none
-from redrive.failures.jobs.job import Job, carried_out, check_whole
+from redrive.failures.jobs.job import Job, as_planned, carried_out, check_whole
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.requeue_job import Notice, OnOutcome
 from redrive.failures.message.failed_message import FailedMessage
-from redrive.failures.queue.failed_queue_base import FailedQueueBase, directed, source_of
+from redrive.failures.queue.failed_queue_base import FailedQueueBase, directed
 from redrive.failures.queue.message_source import answer_of
 from redrive.failures.queue.order import Order
 from redrive.failures.queue.plan import Plan, names_same_causes, plan_of
@@ -46,23 +45,7 @@ def ask_as_planned(
     failed: FailedQueueBase, journal: "LocalJournal", order: Order, plan: Plan, *, reason: str
 ) -> JobRecord:
     """Ask for approval of a plan; return the waiting job."""
-    source = source_of(failed)
-    if not plan.count:
-        raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
-    return journal.ask(
-        JobRecord(
-            str(uuid.uuid4()),
-            "requeue",
-            source.name,
-            failed._address,
-            replace(order, limit=plan.count).as_json(),
-            reason=reason,
-            planned=plan.count,
-            plan=plan.noted(),
-            exchanges=failed._exchanges.as_json(),
-            literal=source.main is None,
-        )
-    )
+    return journal.ask(as_planned(failed, order, plan, reason))
 
 
 def approve(

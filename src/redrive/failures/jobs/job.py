@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import uuid
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -305,6 +306,40 @@ def _watch(failed: FailedQueueBase, order: Order, plan: Plan) -> timedelta | Non
     if not order.guards.canary or order.guards.watch is not None:
         return None
     return longest_watch(failed._retry_delay(order.to), plan.retries, plan.retried_for)
+
+
+def record_of(
+    failed: FailedQueueBase, order: Order, plan: Plan | None, planned: int, *, id_: str, reason: str
+) -> JobRecord:
+    """Return the record of a new job."""
+    source = source_of(failed)
+    return JobRecord(
+        id_,
+        "requeue",
+        source.name,
+        failed._address,
+        order.as_json(),
+        reason=reason,
+        planned=planned,
+        plan={} if plan is None or not plan.looked_at else plan.noted(),
+        exchanges=failed._exchanges.as_json(),
+        literal=source.main is None,
+    )
+
+
+def write_down(
+    failed: FailedQueueBase, journal: "LocalJournal", order: Order, plan: Plan, *, reason: str
+) -> JobRecord:
+    """Write a planned job down, for another process on this machine to run; return it."""
+    return journal._write_down(as_planned(failed, order, plan, reason))
+
+
+def as_planned(failed: FailedQueueBase, order: Order, plan: Plan, reason: str) -> JobRecord:
+    """Return the record of a new job that sends what was planned, and no more."""
+    if not plan.count:
+        raise ConfigurationError("there is nothing to requeue", "Look at the queue again.")
+    exactly = replace(order, limit=plan.count)
+    return record_of(failed, exactly, plan, plan.count, id_=str(uuid.uuid4()), reason=reason)
 
 
 def check_whole(record: JobRecord) -> None:

@@ -15,6 +15,8 @@ from redrive.topology.outcome_events import Outcomes
 class State(StrEnum):
     """The state of a job."""
 
+    WAITING = "waiting"
+    """Written down on this machine, to be run; nothing was sent."""
     RUNNING = "running"
     DONE = "done"
     INTERRUPTED = "interrupted"
@@ -47,6 +49,33 @@ class JobOutcome(NamedTuple):
     retrying: int
     failed_again: int
     unknown: int
+
+
+@dataclass(slots=True)
+class RunProgress:
+    """How far a run of a job has got.
+
+    Args:
+        planned: how many messages it should send; None until that is known.
+        sent: how many it has sent.
+        looked_at: how many messages it has read.
+        rate: its recent rate, in messages per second.
+        succeeded: how many are known to have succeeded at once.
+        retrying: how many are known to be retrying.
+        failed_again: how many are known to have failed again.
+        causes: why they failed again: group id, description and count of each cause.
+        notices: the latest notices for the user.
+    """
+
+    planned: int | None = None
+    sent: int = 0
+    looked_at: int = 0
+    rate: float = 0.0
+    succeeded: int = 0
+    retrying: int = 0
+    failed_again: int = 0
+    causes: list[tuple[str, str, int]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

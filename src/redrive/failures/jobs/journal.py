@@ -245,6 +245,13 @@ class Journal(LocalJournal):
         known = self._found(job.id)
         return known is not None and known.state is not State.ASKED
 
+    def _write_down(self, job: JobRecord) -> JobRecord:
+        """Record a job that another process on this machine is to run; return it."""
+        waiting = super()._write_down(job)
+        with self._transaction() as sqlite:
+            self._note_place(sqlite, job.id)
+        return waiting
+
     def ask(self, job: JobRecord) -> JobRecord:
         """Record a job that waits for somebody else's approval, where everybody sees it.
 

@@ -72,6 +72,10 @@ CREATE TABLE IF NOT EXISTS event (
     by TEXT NOT NULL, state TEXT NOT NULL, problem TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS event_of_job ON event (job, at);
+-- How far the process that runs a job has got.
+CREATE TABLE IF NOT EXISTS run_progress (
+    job TEXT PRIMARY KEY, process INTEGER NOT NULL, progress TEXT NOT NULL
+) WITHOUT ROWID;
 -- Originals that are missing here.
 CREATE TABLE IF NOT EXISTS left_out (job TEXT NOT NULL, who TEXT NOT NULL);
 """
@@ -246,7 +250,7 @@ def shrink(sqlite: sqlite3.Connection) -> bool:
         for (id_,) in sqlite.execute(
             "SELECT id FROM (SELECT id, row_number() OVER ("
             "PARTITION BY json_extract(record, '$.user') ORDER BY "
-            "json_extract(record, '$.state') IN ('running', 'asked') DESC, begun_at DESC"
+            "json_extract(record, '$.state') IN ('waiting', 'running', 'asked') DESC, begun_at DESC"
             ") AS rank FROM job) ORDER BY rank LIMIT -1 OFFSET ?",
             (MOST_JOBS,),
         )
@@ -260,6 +264,7 @@ def shrink(sqlite: sqlite3.Connection) -> bool:
         "run_before",
         "owner",
         "event",
+        "run_progress",
     )
     for table in tables:
         sqlite.executemany(f"DELETE FROM {table} WHERE job = ?", ((id_,) for id_ in old))

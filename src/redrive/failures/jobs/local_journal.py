@@ -17,7 +17,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -28,7 +28,7 @@ from redrive.failures.jobs import journal_tables
 from redrive.failures.jobs.approval_rule import resumed, waits_for_none
 from redrive.failures.jobs.cause_remark import CauseRemark
 from redrive.failures.jobs.cause_remarks import CauseRemarks
-from redrive.failures.jobs.job_record import JobRecord, State
+from redrive.failures.jobs.job_record import JobRecord, RunProgress, State
 from redrive.failures.jobs.journal_entry import JobEvent, JobStep, JournalEntry, Original
 from redrive.failures.store.disk_room import NO_ROOM
 from redrive.failures.store.operator_name import whoami
@@ -192,10 +192,40 @@ class LocalJournal:
                 )
             )
             journal_tables.put(sqlite, begun)
-            if known is None or known.state is State.ASKED:
+            before = State.WAITING if known is None else known.state
+            if before in (State.WAITING, State.ASKED):
                 journal_tables.set_owner(sqlite, begun.id, begun.user)
-            self._note_whole(sqlite, JobStep.BEGUN if known is None else JobStep.RESUMED, begun)
+            step = JobStep.BEGUN if before is State.WAITING else JobStep.RESUMED
+            self._note_whole(sqlite, step, begun)
         return begun
+
+    def _write_down(self, job: JobRecord) -> JobRecord:
+        """Record a job that another process on this machine is to run; return it with who wrote it.
+
+        Others learn of it when it begins.
+        """
+        with self.writing() as sqlite:
+            waiting = self._signed(
+                replace(job, who=whoami(), state=State.WAITING, program=self.program)
+            )
+            journal_tables.put(sqlite, waiting)
+        return waiting
+
+    def _show_progress(self, job_id: str, progress: RunProgress) -> None:
+        """Record how far this process has got with a job, for others on this machine."""
+        with self._transaction() as sqlite:
+            sqlite.execute(
+                "INSERT OR REPLACE INTO run_progress VALUES (?, ?, ?)",
+                (job_id, os.getpid(), json.dumps(asdict(progress))),
+            )
+
+    def _progress(self, job_id: str, process: int) -> RunProgress:
+        """Return how far a process on this machine has got with a job."""
+        with self._errors("read"):
+            row = self._sqlite.execute(
+                "SELECT progress FROM run_progress WHERE job = ? AND process = ?", (job_id, process)
+            ).fetchone()
+        return RunProgress() if row is None else RunProgress(**json.loads(row[0]))
 
     def signed(self, job: JobRecord) -> JobRecord:
         """Return a job signed by the user of this journal."""

@@ -5,13 +5,12 @@ import threading
 import pytest
 
 from effort import effort
-from redrive.web import session_users as guest_module
-from redrive.web.console_job import ConsoleJob
+from redrive.web.auth import session_users as guest_module
+from redrive.web.auth.session_users import SessionUser, SessionUsers
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.context import ConsoleContext
 from redrive.web.look_cache import RunningLook
 from redrive.web.page_request import QueuePlace
-from redrive.web.session_users import SessionUser, SessionUsers
 from waiting import wait_until
 
 SETTINGS = ConsoleSettings(url="amqp://shop:s3cret@localhost/")
@@ -109,7 +108,7 @@ def test_a_desk_at_which_something_goes_on_is_not_closed(
     ada, place = session_users.named("ada"), QueuePlace("shop@orders")
     ended = threading.Event()
     if what == "job":
-        ada.context.worker._jobs["job-1"] = ConsoleJob("job-1", place)
+        monkeypatch.setattr(type(ada.context.worker), "running", lambda _: ["a job"])
     elif what == "look":
         ada.context.looks._looks[place] = RunningLook(place)
     else:

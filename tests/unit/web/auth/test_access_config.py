@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from redrive.errors import ConfigurationError
-from redrive.web.access_config import (
+from redrive.web.auth.access_config import (
     AccessConfig,
     ListenAddress,
     Login,

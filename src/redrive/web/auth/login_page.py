@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied
-from redrive.web.auth_middleware import LOGIN, SESSION, SESSION_USER, AuthConfig
+from redrive.web.auth.middleware import LOGIN, SESSION, SESSION_USER, AuthConfig
+from redrive.web.auth.session_users import SessionUser
 from redrive.web.context import local_path
 from redrive.web.html import page
 from redrive.web.page_request import PageRequest
-from redrive.web.session_users import SessionUser
 
 _FREE = {True: 5, False: 30}
 """Failed attempts without a delay: per user and address (True), and per address (False)."""

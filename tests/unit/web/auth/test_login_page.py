@@ -2,14 +2,14 @@
 
 import pytest
 
-from redrive.web.login_page import LoginThrottle
+from redrive.web.auth.login_page import LoginThrottle
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that have passed."""
     seconds = [1000.0]
-    monkeypatch.setattr("redrive.web.login_page.time.monotonic", lambda: seconds[0])
+    monkeypatch.setattr("redrive.web.auth.login_page.time.monotonic", lambda: seconds[0])
     return seconds
 
 

@@ -3,8 +3,8 @@
 import pytest
 from starlette.types import Scope
 
-from redrive.web.access_config import AccessConfig, Login, networks_of
-from redrive.web.auth_middleware import UntrustedHeader, believed
+from redrive.web.auth.access_config import AccessConfig, Login, networks_of
+from redrive.web.auth.proxy_headers import UntrustedHeader, believed
 
 REACH = AccessConfig(
     login=Login.PROXY, trusted_proxies=networks_of(["10.0.0.0/24"]), trust_header="x-user"

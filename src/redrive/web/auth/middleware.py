@@ -1,13 +1,10 @@
 """Checks on every request before a page sees it, and security headers on every response."""
 
 import asyncio
-import hashlib
-import secrets
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import Generic, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -16,105 +13,11 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redrive.redaction import in_one_line
-from redrive.web.access_config import AccessConfig, Login
-from redrive.web.session_users import SessionUser, SessionUsers
-from redrive.web.sessions import Sessions, User
-
-
-class LoginLink(Generic[User]):
-    """A link that lets one browser in, once."""
-
-    def __init__(self, sessions: Sessions[User], session_user: User) -> None:
-        self._lock = threading.Lock()
-        self._link: bytes | None = None
-        self._sessions = sessions
-        self._session_user = session_user
-
-    def new_link(self) -> str:
-        """Return the token of a new link, which replaces the previous one."""
-        token = secrets.token_urlsafe(32)
-        with self._lock:
-            self._link = _digest(token)
-        return token
-
-    def exchange(self, token: str) -> str | None:
-        """Exchange a link's token for a session; return None if it is wrong or used."""
-        with self._lock:
-            if self._link is None or not secrets.compare_digest(self._link, _digest(token)):
-                return None
-            self._link = None
-        return self._sessions.begin(self._session_user)
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-
-
-_SCHEMES = frozenset({"http", "https"})
-_LONGEST_NAME = 255
-
-
-class UntrustedHeader(Exception):
-    """A header that can't be trusted; the message says why."""
-
-
-def believed(scope: Scope, access: AccessConfig) -> tuple[Scope, str]:
-    """Return the request as the proxy received it, and the user that the proxy names, or an empty
-    string if it names none. Only trusted proxies are believed."""
-    headers = Headers(scope=scope)
-    peer = str((scope.get("client") or ("", 0))[0])
-    if not access.is_proxy(peer):
-        if access.trust_header and access.trust_header in headers:
-            raise UntrustedHeader("only the proxy may name the user")
-        return scope, ""
-    seen = dict(scope)
-    scheme = _one(headers, "x-forwarded-proto")
-    if scheme:
-        if scheme.lower() not in _SCHEMES:
-            raise UntrustedHeader(f"X-Forwarded-Proto is {in_one_line(scheme)[:40]}")
-        seen["scheme"] = scheme.lower()
-    host = _one(headers, "x-forwarded-host")
-    if host:
-        others = [one for one in scope["headers"] if one[0] != b"host"]
-        seen["headers"] = [*others, (b"host", host.encode("latin-1"))]
-    seen["client"] = (_client(headers, access) or peer, 0)
-    return seen, _user(headers, access)
-
-
-def _client(headers: Headers, access: AccessConfig) -> str:
-    """Return the last address that is not a trusted proxy: anything before it may be forged."""
-    said = [
-        address.strip()
-        for line in headers.getlist("x-forwarded-for")
-        for address in line.split(",")
-        if address.strip()
-    ]
-    while said and access.is_proxy(said[-1]):
-        said.pop()
-    return said[-1][:60] if said else ""
-
-
-def _user(headers: Headers, access: AccessConfig) -> str:
-    if not access.trust_header:
-        return ""
-    # Headers are bytes; proxies encode names outside ASCII as UTF-8.
-    raw = _one(headers, access.trust_header)
-    try:
-        name = raw.encode("latin-1").decode("utf-8").strip()
-    except UnicodeError as error:
-        raise UntrustedHeader(f"{access.trust_header} is not valid text") from error
-    if not name.isprintable() or len(name) > _LONGEST_NAME:
-        raise UntrustedHeader(f"{access.trust_header} is not a user name")
-    return name
-
-
-def _one(headers: Headers, name: str) -> str:
-    """Return a header that may occur once; empty if it is absent."""
-    found = headers.getlist(name)
-    if len(found) > 1:
-        raise UntrustedHeader(f"{name} was sent {len(found)} times")
-    return found[0].strip() if found else ""
-
+from redrive.web.auth.access_config import AccessConfig, Login
+from redrive.web.auth.csrf import is_navigation, is_of_own_page
+from redrive.web.auth.proxy_headers import UntrustedHeader, believed
+from redrive.web.auth.session_users import SessionUser, SessionUsers
+from redrive.web.auth.sessions import Sessions
 
 ENTRY, LOGIN, LOGOUT = "/open", "/login", "/logout"
 PROBES = frozenset({"/healthz", "/readyz"})
@@ -281,7 +184,7 @@ class AuthMiddleware:
         )
         if is_open and (is_read or path == LOGIN):
             return self._app
-        if has_login and is_read and _is_navigation(headers):
+        if has_login and is_read and is_navigation(headers):
             query = scope.get("query_string", b"").decode("latin-1")
             request = urlencode({"next": f"{path}{'?' if query else ''}{query}"})
             root = str(scope.get("root_path", ""))
@@ -295,7 +198,7 @@ class AuthMiddleware:
         if self._auth.access.login is Login.PROXY:
             return self._auth.session_users.named(user) if user else None
         # Polling by an open page must not keep a session alive after its user has left.
-        is_used = scope["method"] == "POST" or _is_navigation(headers)
+        is_used = scope["method"] == "POST" or is_navigation(headers)
         return self._auth.sessions.session_user(token, is_used=is_used)
 
     def _unacceptable(self, scope: Scope, headers: Headers) -> Refusal | None:
@@ -316,7 +219,7 @@ class AuthMiddleware:
                 f"{scope['method']} is not supported",
                 "Use the console's pages.",
             )
-        if scope["method"] == "POST" and not _is_of_own_page(scope, headers):
+        if scope["method"] == "POST" and not is_of_own_page(scope, headers):
             return Refusal(
                 403,
                 "this request did not come from the console's own page",
@@ -350,20 +253,6 @@ def _is_this_machine(scope: Scope) -> bool:
     share."""
     host = Headers(scope=scope).get("host", "").rpartition(":")[0]
     return host in ("localhost", "127.0.0.1", "[::1]")
-
-
-def _is_navigation(headers: Headers) -> bool:
-    """Return whether a browser navigates to the page, as opposed to a script's request; True if the
-    browser does not say."""
-    return headers.get("sec-fetch-mode", "navigate") == "navigate"
-
-
-def _is_of_own_page(scope: Scope, headers: Headers) -> bool:
-    """Return whether the browser vouches that one of the console's own pages sent the request."""
-    site = headers.getlist("sec-fetch-site")
-    if site:
-        return site == ["same-origin"]
-    return headers.getlist("origin") == [f"{scope['scheme']}://{headers['host']}"]
 
 
 def session_of(headers: Headers, name: str) -> str | None:

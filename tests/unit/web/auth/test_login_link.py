@@ -1,7 +1,7 @@
 """The link lets in once."""
 
-from redrive.web.auth_middleware import LoginLink
-from redrive.web.sessions import Sessions
+from redrive.web.auth.login_link import LoginLink
+from redrive.web.auth.sessions import Sessions
 
 
 def login_link() -> tuple[LoginLink[str], Sessions[str]]:

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.web.sessions import Sessions
+from redrive.web.auth.sessions import Sessions
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that have passed."""
     seconds = [1000.0]
-    monkeypatch.setattr("redrive.web.sessions.time.monotonic", lambda: seconds[0])
+    monkeypatch.setattr("redrive.web.auth.sessions.time.monotonic", lambda: seconds[0])
     return seconds
 
 

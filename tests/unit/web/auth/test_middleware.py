@@ -7,12 +7,12 @@ from typing import cast
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from redrive.web.access_config import AccessConfig
-from redrive.web.auth_middleware import AuthConfig, AuthMiddleware
+from redrive.web.auth.access_config import AccessConfig
+from redrive.web.auth.middleware import AuthConfig, AuthMiddleware
+from redrive.web.auth.session_users import SessionUser, SessionUsers
+from redrive.web.auth.sessions import Sessions
 from redrive.web.console_settings import ConsoleSettings
 from redrive.web.context import ConsoleContext
-from redrive.web.session_users import SessionUser, SessionUsers
-from redrive.web.sessions import Sessions
 
 HOST = "127.0.0.1:8015"
 NOBODY_LISTENS = "amqp://guest:guest@127.0.0.1:9/"
