@@ -7,6 +7,7 @@ Works with Spark's own sessions and with Spark Connect. See docs/spark.md.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -173,6 +174,7 @@ def requeue(
     queue: str | Sequence[str] = (),
     *,
     order: Order | None = None,
+    order_by: str | None = None,
     keep: bool = False,
     tasks: int | None = None,
     exchanges: ExchangeFamily | None = None,
@@ -203,6 +205,9 @@ def requeue(
         archive: a folder or URI that all executors can reach.
         queue: the queues to drain; none to use what was last drained into the archive.
         order: a further filter, the rate, the guards, a patch …; None for none.
+        order_by: `$.customer.id`, `header:NAME` or `routing_key`, as for a subscriber: messages of
+            one key are sent one after another, by the time at which they failed. Once one of them
+            can't be sent, the later ones of its key are not sent either. None for any order.
         keep: whether messages that are not in the DataFrame stay in the archive.
         tasks: how many tasks; None for as many as Spark has cores.
         exchanges: the exchange family; None for redrive's default.
@@ -224,10 +229,9 @@ def requeue(
     """
     place = archive if isinstance(archive, Archive) else Archive(archive)
     order = order or Order()
-    choice = _selection_of(order, None)
-    choice.check()
+    replace(_selection_of(order, None), order_by=order_by).check()
     # Before anything is taken: the DataFrame may itself be a look at the queue.
-    choice = _selection_of(order, decided(place, messages))
+    choice = replace(_selection_of(order, decided(place, messages)), order_by=order_by)
     options = JobOptions(
         order.guards,
         SendSettings(rate=order.rate),

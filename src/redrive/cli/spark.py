@@ -92,7 +92,7 @@ def requeue(
     """
     printer = Printer(output)
     check_prerequisites()
-    choice = _choice(where, change, way, force=guard.force)
+    choice = _choice(where, change, way, force=guard.force, order_by=send.order_by)
     source = None if snapshot is None else Snapshot(snapshot)
     names = _queues(queues, source)
     given = JobOptions(
@@ -241,7 +241,7 @@ def send(
     """
     printer = Printer(output)
     check_prerequisites()
-    choice = _choice(where, change, way, force=guard.force)
+    choice = _choice(where, change, way, force=guard.force, order_by=send.order_by)
     guarding, sending = _guards(guard, canary_wait), send.settings
     place = _archive(archive)
     run = place.run(run_id)
@@ -401,6 +401,7 @@ def _choice(
     way: spark_options.WayOptions | None = None,
     *,
     force: bool = False,
+    order_by: str | None = None,
 ) -> "Selection":
     """Return the selection that these options describe, checked."""
     from redrive.spark_reprocess.selection import Selection
@@ -414,6 +415,7 @@ def _choice(
         to=way.to,
         via=way.via,
         unchecked=way.unchecked,
+        order_by=order_by,
     )
     choice.check()
     return choice

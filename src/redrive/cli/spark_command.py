@@ -50,9 +50,9 @@ def _arguments_of(job: JobRecord, name: str) -> Iterator[str]:
     where = _text(selection, "where") if isinstance(selection, dict) else ""
     if where:
         yield from ("--where", where)
-    for option in ("to", "transform"):
+    for option in ("to", "transform", "order_by"):
         if _text(job.order, option):
-            yield from (f"--{option}", _text(job.order, option))
+            yield from (f"--{option.replace('_', '-')}", _text(job.order, option))
     if job.order.get("patch"):
         yield from ("--patch", _PATCH_FILE)
     for flag in ("via", "unchecked", "force", "keep", "literal"):

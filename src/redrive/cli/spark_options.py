@@ -106,6 +106,16 @@ AnotherBroker = Annotated[
         help="Send to this broker even though the messages came from another one.",
     ),
 ]
+OrderBy = Annotated[
+    str | None,
+    typer.Option(
+        "--order-by",
+        metavar="KEY",
+        show_default=False,
+        help="Send the messages of one key one after another, oldest first: a path such as "
+        "$.customer.id, header:NAME or routing_key. Other keys are sent beside them.",
+    ),
+]
 Keep = Annotated[
     bool,
     typer.Option(
@@ -140,6 +150,7 @@ class SendOptions:
     rate: options.Rate = None
     least_share: LeastShare = LEAST_SHARE
     batch: Batch = BATCH
+    order_by: OrderBy = None
 
     @property
     def settings(self) -> SendSettings:

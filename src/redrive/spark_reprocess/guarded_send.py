@@ -119,8 +119,9 @@ class GuardedSend:
         guards = self.options.guards
         longest = self._longest_watch(messages) if guards.watch is None else guards.watch
         job = str(uuid.uuid4())
-        # Ordered by id, so that a retried task gets the same messages.
-        some = messages.orderBy(ID).limit(min(guards.canary, total))
+        # In a fixed order, so that a retried task gets the same messages.
+        by = (ID,) if self.choice.order_by is None else send.BY_TIME
+        some = messages.orderBy(*by).limit(min(guards.canary, total))
         with self._watch(some, job) as watch:
             canary = Canary(
                 min(guards.canary, total), 0, longest, guards.unknown, watch.comes_back_to

@@ -114,9 +114,11 @@ class ArchiveLedger:
                     for line in pyarrow.parquet.read_table(pyarrow.BufferReader(data)).to_pylist():
                         yield Entry(line["id"], Event(line["event"]), line["detail"], line["again"])
 
-    def settled(self, part: str) -> set[str]:
-        """Return the ids of a part that earlier attempts have settled."""
-        return {entry.id for entry in self.entries(part) if entry.event not in _INTENTIONS}
+    def settled(self, part: str) -> dict[str, Event]:
+        """Return the ids of a part that earlier attempts have settled, and how."""
+        return {
+            entry.id: entry.event for entry in self.entries(part) if entry.event not in _INTENTIONS
+        }
 
     def outcomes(self) -> int:
         """Count the messages settled so far, by the file names."""

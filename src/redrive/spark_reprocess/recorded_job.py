@@ -87,7 +87,7 @@ def watch_of(
 
 
 _RUN = "run"
-_CHOICE = ("selection", "transform", "patch", "to", "via", "force")
+_CHOICE = ("selection", "transform", "patch", "to", "via", "force", "order_by")
 """The parts of an order that select the messages and say what is done with them. They tell jobs
 apart: several may work on a run, one after the other."""
 _COUNTED_BEFORE = "counted_before"

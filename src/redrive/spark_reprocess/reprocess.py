@@ -26,6 +26,7 @@ def requeue(
     to: str | None = None,
     via: bool = False,
     unchecked: bool = False,
+    order_by: str | None = None,
     options: JobOptions | None = None,
     journal: LocalJournal | None = None,
     reason: str = "",
@@ -45,6 +46,7 @@ def requeue(
             bound there gets a copy.
         unchecked: whether to send messages of dead-letter queues whose way back the broker's
             topology neither confirms nor contradicts.
+        order_by: what the order of messages is kept by, as for `redrive.spark.requeue`.
         options: how messages are sent, and other options of the job.
         journal: where the job is recorded; None to record nothing.
         reason: why the job is run, for the journal.
@@ -53,7 +55,16 @@ def requeue(
         The counted outcome of the messages.
     """
     identity = SparkJob(spark, archive, url, options, journal=journal, reason=reason).requeue(
-        queues, Selection(where, transform, force=force, to=to, via=via, unchecked=unchecked)
+        queues,
+        Selection(
+            where,
+            transform,
+            force=force,
+            to=to,
+            via=via,
+            unchecked=unchecked,
+            order_by=order_by,
+        ),
     )
     assert identity is not None, "nobody was asked"
     return identity

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 ID = "id"
 SENT_BY, SENT_BY_TYPE = "sent_by", "struct<exchange:binary,routing_key:binary>"
 """The way of a message, decided before its body was changed."""
+ORDER_KEY = "order_key"
+"""What the order of messages is kept by: those with the same key are sent one after another."""
 EDITED = "edited"
 """How the body was changed; null if it was not."""
 AS_TEXT, AS_BYTES = "text", "bytes"
@@ -61,6 +63,7 @@ class PreparedRow(NamedTuple):
     routing_key: str
     properties: bytes
     body: bytes
+    order_key: str | None = None
 
 
 Row = Mapping[str, Any]

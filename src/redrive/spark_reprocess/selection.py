@@ -15,8 +15,10 @@ from redrive.failures.message.edit import patching
 from redrive.failures.message.route import WITHOUT_TOPOLOGY, Judge
 from redrive.failures.store.database import Database
 from redrive.failures.store.stored_message import DEAD_LETTER_QUEUE, NEEDED, bytes_of, message_of
+from redrive.pubsub.message import Message
+from redrive.pubsub.order_key import reader_of
 from redrive.redaction import text_of
-from redrive.spark_reprocess.row_message import SENT_BY, SENT_BY_TYPE
+from redrive.spark_reprocess.row_message import ORDER_KEY, SENT_BY, SENT_BY_TYPE
 from redrive.spark_reprocess.transform import Transform, of_each, transform_named
 from redrive.topology.rewrite import MOST_REDRIVES
 
@@ -111,6 +113,8 @@ class Selection:
         via: whether to publish each message with its first exchange and key.
         discards: whether to mark the messages as unwanted instead of sending them.
         unchecked: whether to send messages whose way back the broker could not confirm.
+        order_by: what the order of the messages is kept by, as for a subscriber; None to send them
+            in any order.
         decisions: the digest of a DataFrame that says what is done with which message; None if
             there is none, and the filter decides.
         judge: decides where messages of dead-letter queues go; None if there are none, or if the
@@ -126,6 +130,7 @@ class Selection:
     via: bool = False
     discards: bool = False
     unchecked: bool = False
+    order_by: str | None = None
     decisions: str | None = None
     judge: Judge | None = field(default=None, compare=False)
 
@@ -177,6 +182,29 @@ class Selection:
             parts = F.when(F.col(TO).isNotNull(), given).otherwise(parts)
         return routed.withColumn(SENT_BY, parts).drop(WAY, ROUTE)
 
+    def with_order_keys(self, messages: "DataFrame") -> "DataFrame":
+        """Add the key that each message is ordered by: the queue that it is sent to, and what
+        `order_by` reads from it as it will be sent."""
+        from pyspark.sql import functions as F
+
+        if self.order_by is None:
+            return messages
+        order_by = self.order_by
+
+        def key_of(*values: object) -> str | None:
+            given = [bytes(one) if isinstance(one, bytearray) else one for one in values]
+            try:
+                message = message_of(given)
+            except ValueError:  # reported by the task that sends it
+                return None
+            return reader_of(order_by)(Message(message.delivery))
+
+        made = F.udf(key_of, "string", useArrow=False)(*map(F.col, (*NEEDED, DEAD_LETTER_QUEUE)))
+        place = F.col("queue") if self.to is None else F.lit(self.to)
+        if self.decisions is not None:
+            place = F.coalesce(F.col(TO), place)
+        return messages.withColumn(ORDER_KEY, F.concat_ws("\n", place, made))
+
     def _meant_of(self, messages: "DataFrame") -> "DataFrame":
         """Return the messages that match and were not requeued too often, with their ways."""
         from pyspark.sql import functions as F
@@ -226,6 +254,8 @@ class Selection:
         if self.where is not None:
             check_filter(self.where, self.now)
         self.change()
+        if self.order_by is not None:
+            reader_of(self.order_by)
 
     @classmethod
     def from_dict(cls, noted: Mapping[str, str | None]) -> Self:
@@ -239,6 +269,7 @@ class Selection:
             noted.get("to"),
             noted.get("via") is not None,
             unchecked=noted.get("unchecked") is not None,
+            order_by=noted.get("order_by"),
             decisions=noted.get("decisions"),
         )
 
@@ -251,6 +282,7 @@ class Selection:
             "to": self.to,
             "via": "yes" if self.via else None,
             "unchecked": "yes" if self.unchecked else None,
+            "order_by": self.order_by,
             "decisions": self.decisions,
         }
         return {

@@ -15,9 +15,10 @@ from redrive.failures.store.stored_message import (
     ROUTING_KEY,
 )
 from redrive.spark_reprocess.archive import Archive, Run
+from redrive.spark_reprocess.archive_reader import FILE, ROW
 from redrive.spark_reprocess.ledger import ArchiveLedger
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
-from redrive.spark_reprocess.row_message import EDITED, ID, SENT_BY, Mode
+from redrive.spark_reprocess.row_message import EDITED, ID, ORDER_KEY, SENT_BY, Mode
 from redrive.spark_reprocess.send_task import SendTask, sent_part
 from redrive.spark_reprocess.settings import SendSettings
 from redrive.spark_reprocess.spark_errors import explained
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SENT_COLUMNS = (ID, "queue", EXCHANGE, ROUTING_KEY, PROPERTIES, BODY, DEAD_LETTER_QUEUE)
+
+BY_TIME = ("failed_at", FILE, ROW)
+"""What messages of one key are sorted by. Some peers note the second only: then the place in the
+queue decides, as far as one task has drained it."""
 
 
 def send(
@@ -75,7 +80,10 @@ def send(
             ledger.stop(verdict.reason)
         on_progress(phase, settled, total)
 
-    names = [*SENT_COLUMNS, *(name for name in (SENT_BY, EDITED) if name in messages.columns)]
+    names = [
+        *SENT_COLUMNS,
+        *(name for name in (SENT_BY, EDITED, ORDER_KEY) if name in messages.columns),
+    ]
 
     def send_part(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
         import pyarrow
@@ -83,6 +91,9 @@ def send(
         sent = sent_part(task, names, batches)
         yield pyarrow.RecordBatch.from_pydict({"confirmed": [sent.confirmed]})
 
+    if ORDER_KEY in messages.columns:
+        # All messages of a key in one task, which confirms each before it sends the next.
+        messages = messages.repartition(tasks, ORDER_KEY).sortWithinPartitions(*BY_TIME)
     with watching(look), explained():
         messages.select(*names).mapInArrow(send_part, "confirmed long").collect()
     return job

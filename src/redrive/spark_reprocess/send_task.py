@@ -17,7 +17,15 @@ from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.transfer.confirmed_publisher import Sending
 from redrive.pubsub.transfer.rate import RateLimit
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
-from redrive.spark_reprocess.row_message import Mode, Prepare, PreparedRow, Row, preparer, rows_of
+from redrive.spark_reprocess.row_message import (
+    ORDER_KEY,
+    Mode,
+    Prepare,
+    PreparedRow,
+    Row,
+    preparer,
+    rows_of,
+)
 from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, TIMEOUT
 from redrive.topology.names import ExchangeFamily
 
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 
 _ENOUGH_TO_JUDGE = 100
 _CHUNKS_AT_A_TIME = 2
+_BEHIND = "an earlier message with its key could not be sent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +167,8 @@ class _Part:
         self._outcomes: list[Entry] = []
         self._sent = Sent()
         self._latest: deque[bool] = deque(maxlen=max(_ENOUGH_TO_JUDGE, task.batch))
-        self._settled_before: set[str] = set()
+        self._settled_before: dict[str, Event] = {}
+        self._stopped_keys: set[str] = set()
         self._pace = RateLimit(task.rate)
         restoring = task.mode is Mode.RESTORE
         self._intention = Event.RESTORING if restoring else Event.SENDING
@@ -172,6 +182,9 @@ class _Part:
                 if self._is_stopped():
                     break
                 self._note([Entry(message.id, self._intention) for message in chunk.messages])
+                if chunk.messages[0].order_key is not None:
+                    self._send_in_order(chunk)
+                    continue
                 self._publish(chunk)
                 if before is not None:
                     self._finish(before)
@@ -213,12 +226,14 @@ class _Part:
         )
         waiting: list[PreparedRow] = []
         for row in rows:
+            key: str | None = row.get(ORDER_KEY)
             try:
-                message = prepare(row)
+                message = prepare(row)._replace(order_key=key)
             except ConfigurationError as error:
-                self._outcome(Entry(str(row.get("id") or ""), Event.REFUSED, _in_words(error)))
+                self._outcome(Entry(str(row.get("id") or ""), Event.REFUSED, _in_words(error)), key)
                 continue
             if message.id and message.id in self._settled_before:
+                self._stop_after(self._settled_before[message.id], key)
                 continue
             waiting.append(message)
             if len(waiting) >= size:
@@ -231,6 +246,34 @@ class _Part:
         self._pass_on(
             chunk.outgoing([(message, False) for message in chunk.messages], self._success)
         )
+
+    def _send_in_order(self, chunk: _Chunk) -> None:
+        """Send the messages of each key one after another, and other keys beside them. After one
+        that can't be sent, its key's later ones are not sent."""
+        lanes: dict[str | None, deque[PreparedRow]] = {}
+        for message in chunk.messages:
+            lanes.setdefault(message.order_key, deque()).append(message)
+        while lanes:
+            wave = _Chunk([])
+            for key, lane in list(lanes.items()):
+                if key in self._stopped_keys:
+                    self._outcomes += [Entry(one.id, Event.REFUSED, _BEHIND) for one in lane]
+                    self._sent.refused += len(lane)
+                    lane.clear()
+                else:
+                    wave.messages.append(lane.popleft())
+                if not lane:
+                    del lanes[key]
+            self._publish(wave)
+            try:
+                self._finish(wave)
+            finally:
+                self._keep(wave)
+
+    def _stop_after(self, event: Event, key: str | None) -> None:
+        """Send no more of a key if one of its messages can't be sent."""
+        if event is Event.REFUSED and key is not None:
+            self._stopped_keys.add(key)
 
     def _pass_on(self, outgoing: list[Outgoing]) -> None:
         """Send no faster than the rate."""
@@ -261,6 +304,9 @@ class _Part:
             if not lost:
                 break
             self._connect()
+            for message, _ in lost:
+                if message.id in self._settled_before:
+                    self._stop_after(self._settled_before[message.id], message.order_key)
             left = [
                 (message, again)
                 for message, again in lost
@@ -272,10 +318,12 @@ class _Part:
 
     def _keep(self, chunk: _Chunk) -> None:
         outcomes, chunk.outcomes = chunk.outcomes, []
+        keys = {message.id: message.order_key for message in chunk.messages}
         for entry in outcomes:
-            self._outcome(entry)
+            self._outcome(entry, keys[entry.id])
 
-    def _outcome(self, entry: Entry) -> None:
+    def _outcome(self, entry: Entry, key: str | None) -> None:
+        self._stop_after(entry.event, key)
         self._outcomes.append(entry)
         self._latest.append(entry.event is not Event.REFUSED)
         if entry.event is Event.REFUSED:

@@ -224,6 +224,7 @@ class SparkJob:
             "via": choice.via,
             "force": choice.force,
             "unchecked": choice.unchecked,
+            "order_by": choice.order_by,
             "rate": self._options.sending.rate,
             "guards": self._options.guards.as_json(),
         }
@@ -377,7 +378,8 @@ class SparkJob:
                 f"run {run.id} was begun with where={begun.where!r} and "
                 f"transform={begun.changed_by!r}{' and force' * begun.force}"
                 f"{'' if begun.to is None else f' and to={begun.to!r}'}{' and via' * begun.via}"
-                f"{' and unchecked' * begun.unchecked}",
+                f"{' and unchecked' * begun.unchecked}"
+                f"{'' if begun.order_by is None else f' and order_by={begun.order_by!r}'}",
                 "Continue it with the same options, or restore the rest of it first: redrive spark "
                 "restore.",
             )
@@ -658,7 +660,7 @@ class SparkJob:
             messages = with_new_bodies(messages)
         change = choice.change()
         if change is None:
-            return messages
+            return choice.with_order_keys(messages)
         # Applied once to everything that the choice selects, so that a resumed job sends the same
         # bodies.
         everything = choice.of(self._decided(choice, kept.messages()))
@@ -666,7 +668,7 @@ class SparkJob:
             everything = with_new_bodies(everything)
         changed = transformed(self._spark, self.archive, run, choice.key, everything, change)
         edited = F.when(F.col(BODY) != F.col(_BEFORE), F.lit(AS_BYTES))
-        return (
+        messages = (
             messages.withColumnRenamed(BODY, _BEFORE)
             .join(changed.select(ID, BODY), ID)
             .withColumn(
@@ -675,6 +677,7 @@ class SparkJob:
             )
             .drop(_BEFORE)
         )
+        return choice.with_order_keys(messages)
 
 
 _PHASES = {

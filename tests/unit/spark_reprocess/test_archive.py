@@ -151,7 +151,7 @@ def test_a_queues_name_is_written_as_spark_reads_it() -> None:
 
 def test_a_ledger_knows_what_each_part_has_settled(tmp_path: Path) -> None:
     ledger = ArchiveLedger(Storage.at(str(tmp_path)), "run", "job")
-    assert (ledger.settled("part-00000"), ledger.outcomes(), ledger.stopped()) == (set(), 0, None)
+    assert (ledger.settled("part-00000"), ledger.outcomes(), ledger.stopped()) == ({}, 0, None)
     ledger.write("part-00000", 7, 0, [Entry("a", Event.SENDING), Entry("b", Event.SENDING)])
     ledger.write(
         "part-00000",
@@ -160,7 +160,7 @@ def test_a_ledger_knows_what_each_part_has_settled(tmp_path: Path) -> None:
         [Entry("a", Event.SENT), Entry("c", Event.REFUSED, "why"), Entry("d", Event.SENDING)],
     )
     ledger.write("part-00001", 8, 0, [Entry("e", Event.SENT)])
-    assert ledger.settled("part-00000") == {"a", "c"}
+    assert ledger.settled("part-00000") == {"a": Event.SENT, "c": Event.REFUSED}
     assert ledger.outcomes() == 3
     ledger.stop("too few")
     assert ledger.stopped() == "too few"
