@@ -1,11 +1,13 @@
 """What people ask by an expression or a query of their own: it costs a console no more than a
 little, and nobody else waits for it."""
 
+import http.client
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
 import httpx
 import pytest
@@ -83,39 +85,46 @@ def test_a_filter_that_takes_too_long_is_ended(console: OpenConsole, path: str) 
     assert (answer.status_code, "took longer than 1 s" in answer.text) == (400, True)
 
 
+@dataclass(frozen=True, slots=True)
+class BusyConsole:
+    """A console that is answering two endless queries of one browser."""
+
+    console: OpenConsole
+    browser: tuple[http.client.HTTPConnection, ...]
+
+    @property
+    def pool(self) -> questions.Questions:
+        return self.console.server.console.context.looks.questions
+
+    def hang_up(self) -> None:
+        for connection in self.browser:
+            connection.close()
+
+
 @pytest.fixture
-def busy(console: OpenConsole) -> Iterator[OpenConsole]:
-    """A console that is answering two endless queries of one browser, until that hangs up."""
-    threads = [threading.Thread(target=hang_up_after, args=(console, 8.0)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    pool = console.server.console.context.looks.questions
-    wait_until(lambda: len(pool._asking) == 2, "both are asked")
-    yield console
-    for thread in threads:
-        thread.join()
+def busy(console: OpenConsole) -> Iterator[BusyConsole]:
+    browser = tuple(http.client.HTTPConnection(urlsplit(console.address).netloc) for _ in range(2))
+    cookies = "; ".join(f"{name}={value}" for name, value in console.client.cookies.items())
+    for connection in browser:
+        query = urlencode({"queue": QUEUE, "sql": ENDLESS})
+        connection.request("GET", f"/query?{query}", headers={"cookie": cookies})
+    busy = BusyConsole(console, browser)
+    wait_until(lambda: len(busy.pool._asking) == 2, "both are asked")
+    yield busy
+    busy.hang_up()
 
 
-def hang_up_after(console: OpenConsole, seconds: float) -> None:
-    with httpx.Client(cookies=console.client.cookies, trust_env=False) as browser:
-        parameters = {"queue": QUEUE, "sql": ENDLESS}
-        with pytest.raises(httpx.ReadTimeout):
-            browser.get(f"{console.address}/query", params=parameters, timeout=seconds)
-
-
-def test_a_third_question_of_a_user_is_refused_and_all_else_is_answered(
-    busy: OpenConsole,
-) -> None:
-    refused = asked(busy, "select 1 as one")
+def test_a_third_question_of_a_user_is_refused_and_all_else_is_answered(busy: BusyConsole) -> None:
+    refused = asked(busy.console, "select 1 as one")
     assert (refused.status_code, "too many filters and queries" in refused.text) == (503, True)
-    assert busy.get("/causes", queue=QUEUE).status_code == 200
-    assert httpx.get(f"{busy.address}/healthz", trust_env=False).text == "ok"
+    assert busy.console.get("/causes", queue=QUEUE).status_code == 200
+    assert httpx.get(f"{busy.console.address}/healthz", trust_env=False).text == "ok"
 
 
-def test_what_nobody_waits_for_any_more_is_ended(busy: OpenConsole) -> None:
-    pool = busy.server.console.context.looks.questions
-    wait_until(lambda: not pool._asking, "both have ended before their time")
-    assert asked(busy, "select count(*) as n from failed").json() == [{"n": 17}]
+def test_what_nobody_waits_for_any_more_is_ended(busy: BusyConsole) -> None:
+    busy.hang_up()
+    wait_until(lambda: not busy.pool._asking, "both have ended before their time")
+    assert asked(busy.console, "select count(*) as n from failed").json() == [{"n": 17}]
 
 
 KILLED = """
