@@ -97,7 +97,7 @@ def _report(error: BaseException, *, as_json: bool) -> int:
         print(f"Error: {error}", file=sys.stderr)
         return COULD_NOT
     from redrive.cli import output
-    from redrive.failures.store.message_lookup import NothingFound
+    from redrive.failures.store.look import NothingFound
 
     if os.environ.get("REDRIVE_DEBUG"):
         import traceback

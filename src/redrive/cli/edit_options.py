@@ -17,7 +17,7 @@ import typer
 
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
-from redrive.failures.message.body_layout import as_before, laid_out
+from redrive.failures.message.edit import as_before, laid_out
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.message.readable_values import plain_of
 from redrive.failures.queue.order import Order

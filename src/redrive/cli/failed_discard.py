@@ -20,11 +20,10 @@ from redrive.failures.jobs.discard_job import Chosen
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.failures.message.failed_message import FailedMessage
-from redrive.failures.message.shared_ids import SharedIds
+from redrive.failures.message.groups import SharedIds
 from redrive.failures.queue.failed_queue_base import source_of
 from redrive.failures.queue.snapshot import Snapshot
-from redrive.failures.store.expiry import failed_before, moment_before
-from redrive.failures.store.filter import Filter, OpenFilter
+from redrive.failures.store.filter import Filter, OpenFilter, failed_before, moment_before
 from redrive.failures.store.look import Look
 from redrive.pubsub.url import BrokerURL
 

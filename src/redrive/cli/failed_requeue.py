@@ -22,7 +22,7 @@ from redrive.cli.look_output import asked, check_read, chosen_by_id, planned
 from redrive.cli.output import OutputFormat, Printer, TableColumn, count_of
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_queue import FailedQueue, carry_out, plan_order
-from redrive.failures.jobs.running_job import in_words, running_on
+from redrive.failures.jobs.job_stop import in_words, running_on
 from redrive.failures.message.cause import Cause
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.queue.failed_queue_base import source_of

@@ -8,8 +8,7 @@ from redrive.cli import index_options, message_options, messages, options
 from redrive.cli.look_output import held_by_others
 from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.message.failed_message import FailedMessage
-from redrive.failures.store.look import Look
-from redrive.failures.store.message_lookup import NothingFound
+from redrive.failures.store.look import Look, NothingFound
 
 
 @options.expanded

@@ -14,7 +14,7 @@ from redrive.failures.jobs.job import Job
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.run_reporter import RunReporter
 from redrive.failures.message.cause import Cause
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import WayBack
 from redrive.failures.queue.failed_queue_base import source_of, whereabouts_of
 from redrive.failures.queue.order import Order
 from redrive.failures.queue.outcome_watch import MessageCounts

@@ -17,8 +17,8 @@ from redrive.errors import ConfigurationError
 from redrive.failures.jobs.approval import approve
 from redrive.failures.jobs.approval_rule import check_may_approve
 from redrive.failures.jobs.job_record import State
+from redrive.failures.jobs.job_stop import check_alone
 from redrive.failures.jobs.run_reporter import RunReporter
-from redrive.failures.jobs.running_job import check_alone
 from redrive.failures.queue.plan import Plan
 from redrive.failures.store.operator_name import acting_for
 from redrive.redaction import in_one_line

@@ -14,8 +14,7 @@ from redrive.failures.jobs.approval_rule import check_seen
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.failures.queue.failed_queue_base import source_of
-from redrive.failures.queue.order import Order
-from redrive.failures.queue.order_facts import order_facts
+from redrive.failures.queue.order import Order, order_facts
 from redrive.redaction import in_one_line
 
 _DONE = {

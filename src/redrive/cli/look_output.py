@@ -14,9 +14,8 @@ from redrive.failures.queue.failed_queue_base import source_of
 from redrive.failures.queue.message_source import MessageSource, answer_of
 from redrive.failures.queue.order import Order
 from redrive.failures.queue.plan import Plan
-from redrive.failures.store.look import CachePolicy, Look
+from redrive.failures.store.look import CachePolicy, Look, NothingFound
 from redrive.failures.store.look_reporter import OnLook
-from redrive.failures.store.message_lookup import NothingFound
 from redrive.pubsub.reports import LookProgress, LookStage
 
 T = TypeVar("T")

@@ -17,8 +17,7 @@ from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.queue.failed_queue_base import consumers_of, source_of
 from redrive.failures.queue.snapshot import Snapshot
 from redrive.failures.store.filter import Filter
-from redrive.failures.store.look import Look
-from redrive.failures.store.message_lookup import NothingFound
+from redrive.failures.store.look import Look, NothingFound
 from redrive.pubsub.reports import LookProgress
 
 T = TypeVar("T")

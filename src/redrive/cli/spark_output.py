@@ -8,8 +8,7 @@ import typer
 from redrive.cli import guards
 from redrive.cli.messages import tell_shared_ids
 from redrive.cli.output import Cell, Printer, TableColumn, count_of
-from redrive.failures.message.route import Route, Verdict
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import Route, Verdict, WayBack
 from redrive.redaction import in_one_line
 
 if TYPE_CHECKING:

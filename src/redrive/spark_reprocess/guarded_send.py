@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from redrive.errors import RedriveError
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import WayBack
 from redrive.failures.queue.canary import (
     Canary,
     CanaryDecision,

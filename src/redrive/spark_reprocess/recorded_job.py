@@ -11,7 +11,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.local_journal import LocalJournal, is_running
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import WayBack
 from redrive.failures.queue.outcome_watch import Watch
 from redrive.failures.queue.return_checks import ReturnChecks
 from redrive.pubsub.blocking.connection import Connector

@@ -17,7 +17,7 @@ from redrive.failures.message.dialects.known import renewed
 from redrive.failures.message.direction import Direction
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.message.readable_values import is_json, json_text_of
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import WayBack
 from redrive.failures.store.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,

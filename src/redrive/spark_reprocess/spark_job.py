@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from redrive.errors import ConfigurationError
 from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.failures.message.route import Judge
+from redrive.failures.queue.failed_queue_base import going_on, judge_at
 from redrive.failures.queue.failed_source import FailedSource
 from redrive.failures.queue.outcome_watch import MessageCounts, whereabouts
-from redrive.failures.queue.route_survey import going_on, judge_at
 from redrive.failures.queue.snapshot import Snapshot
 from redrive.failures.store.stored_message import BODY
 from redrive.pubsub.blocking.connection import Connector

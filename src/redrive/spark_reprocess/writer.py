@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from redrive.errors import ConfigurationError, PublishRefused
 from redrive.failures.message.direction import Direction
-from redrive.failures.queue.route_survey import judge_at
+from redrive.failures.queue.failed_queue_base import judge_at
 from redrive.failures.store.stored_message import DEAD_LETTER_QUEUE
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.url import BrokerURL

@@ -19,8 +19,7 @@ from redrive.failures.message.groups import Group
 from redrive.failures.message.readable_values import body_of
 from redrive.failures.store.facet import Facet, FacetValue, offered
 from redrive.failures.store.filter import Filter
-from redrive.failures.store.look import Look
-from redrive.failures.store.message_lookup import NothingFound
+from redrive.failures.store.look import Look, NothingFound
 from redrive.web.chart import over_time
 from redrive.web.command_lines import command, list_command, say_command
 from redrive.web.context import ConsoleContext, LookStatus

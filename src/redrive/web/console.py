@@ -22,8 +22,7 @@ from redrive.errors import (
     RedriveError,
 )
 from redrive.failures.store.filter import Filter
-from redrive.failures.store.look import NothingKept
-from redrive.failures.store.message_lookup import NothingFound
+from redrive.failures.store.look import NothingFound, NothingKept
 from redrive.web import (
     cause_page,
     causes_page,

@@ -6,8 +6,7 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_queue import plan_order
-from redrive.failures.message.body_layout import as_before, laid_out
-from redrive.failures.message.edit import difference
+from redrive.failures.message.edit import as_before, difference, laid_out
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.message.readable_values import body_text_of, is_json, plain_of
 from redrive.failures.queue.order import Order

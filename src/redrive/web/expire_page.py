@@ -10,8 +10,7 @@ from redrive.failures.jobs.discard_job import discard_into
 from redrive.failures.jobs.job_record import JobRecord
 from redrive.failures.message.groups import Groups
 from redrive.failures.queue.failed_queue_base import source_of
-from redrive.failures.store.expiry import failed_before, moment_before
-from redrive.failures.store.filter import Filter
+from redrive.failures.store.filter import Filter, failed_before, moment_before
 from redrive.failures.store.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct

@@ -16,11 +16,9 @@ from redrive.failures.jobs.approval_rule import (
     waits_for_none,
 )
 from redrive.failures.jobs.job_record import JobRecord, State
-from redrive.failures.jobs.job_stop import ask_to_stop
+from redrive.failures.jobs.job_stop import ask_to_stop, check_alone
 from redrive.failures.jobs.journal_entry import JobEvent, JobStep
-from redrive.failures.jobs.running_job import check_alone
-from redrive.failures.queue.order import Order
-from redrive.failures.queue.order_facts import OrderFact, filter_facts, order_facts
+from redrive.failures.queue.order import Order, OrderFact, filter_facts, order_facts
 from redrive.failures.store.facet import Facet
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct

@@ -13,7 +13,7 @@ from redrive.failures.message.groups import Groups
 from redrive.failures.queue.message_source import checked_query
 from redrive.failures.queue.order import Order
 from redrive.failures.queue.plan import Plan
-from redrive.failures.store.answer_limits import AnswerLimits
+from redrive.failures.store.database import AnswerLimits
 from redrive.failures.store.facet import Facet, FacetValue
 from redrive.failures.store.filter import Filter, OpenFilter
 from redrive.failures.store.kept_messages import CauseHistory

@@ -7,7 +7,7 @@ from starlette.responses import RedirectResponse, Response
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.jobs.approval import ask_as_planned
 from redrive.failures.jobs.job_record import JobRecord
-from redrive.failures.jobs.running_job import check_alone
+from redrive.failures.jobs.job_stop import check_alone
 from redrive.failures.message.mask import check_patch
 from redrive.failures.queue.canary import Guards, Unknown
 from redrive.failures.queue.failed_queue_base import whereabouts_of

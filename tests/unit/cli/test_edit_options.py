@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from redrive.amqp.properties import Properties
 from redrive.cli.edit_options import EditOptions, Messages, changing
-from redrive.failures.message.body_layout import as_before, laid_out
+from redrive.failures.message.edit import as_before, laid_out
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.queue.order import Order
 from redrive.failures.queue.plan import plan_of

@@ -13,7 +13,7 @@ from redrive.failures.aio.async_job import AsyncJob
 from redrive.failures.aio.offloaded import offloaded
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.message.failed_message import FailedMessage
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import WayBack
 from redrive.failures.queue.failed_queue_base import FormerNames
 from redrive.failures.queue.message_source import Where
 from redrive.failures.queue.outcome_watch import Watch

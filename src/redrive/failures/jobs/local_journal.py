@@ -30,9 +30,8 @@ from redrive.failures.jobs.cause_remark import CauseRemark
 from redrive.failures.jobs.cause_remarks import CauseRemarks
 from redrive.failures.jobs.job_record import JobRecord, RunProgress, State
 from redrive.failures.jobs.journal_entry import JobEvent, JobStep, JournalEntry, Original
-from redrive.failures.store.disk_room import NO_ROOM
 from redrive.failures.store.operator_name import whoami
-from redrive.failures.store.state_folder import check_state_folder, state_folder
+from redrive.failures.store.state_folder import NO_ROOM, check_state_folder, state_folder
 from redrive.failures.store.stored_message import bytes_of, text_of
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.headers import Delivery

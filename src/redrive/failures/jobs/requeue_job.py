@@ -13,7 +13,7 @@ from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.job_stop import Stopper
 from redrive.failures.message.cause import Cause
 from redrive.failures.message.failed_message import FailedMessage
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import WayBack
 from redrive.failures.queue.canary import (
     Canary,
     CanaryDecision,

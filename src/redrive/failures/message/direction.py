@@ -4,8 +4,15 @@ from dataclasses import dataclass
 
 from redrive.errors import ConfigurationError
 from redrive.failures.message.failed_message import FailedMessage
-from redrive.failures.message.route import NO_WAY, WITHOUT_TOPOLOGY, Claims, Judge, Route, Verdict
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import (
+    NO_WAY,
+    WITHOUT_TOPOLOGY,
+    Claims,
+    Judge,
+    Route,
+    Verdict,
+    WayBack,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ import difflib
 import importlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 from redrive import strict_json
 from redrive.errors import ConfigurationError
@@ -15,6 +16,44 @@ from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.message.readable_values import checked_json, json_text_of, plain_of
 from redrive.pubsub.body import with_body
 from redrive.topology.headers import Delivery
+
+
+class _Form(TypedDict):
+    separators: tuple[str, str]
+    ensure_ascii: bool
+
+
+_FORMS: tuple[_Form, ...] = tuple(
+    {"separators": separators, "ensure_ascii": ascii_alone}
+    for separators in ((",", ":"), (", ", ": "))
+    for ascii_alone in (False, True)
+)
+"""The formats in which programs commonly write JSON, as arguments of `json.dumps`."""
+
+
+def laid_out(body: bytes) -> bytes | None:
+    """Return a JSON body with one value per line, for an editor; None if it could not be written
+    back byte for byte."""
+    for form in _FORMS:
+        with suppress(ValueError, RecursionError):
+            value = json.loads(body)
+            if json.dumps(value, **form).encode() == body:
+                return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
+    return None
+
+
+def as_before(body: bytes, edited: bytes) -> bytes:
+    """Return an edited body in the formatting that it had before it was laid out.
+
+    If that would change a value, such as a number with many digits, the body stays as typed.
+    """
+    with suppress(ValueError, RecursionError):
+        value, before = json.loads(edited), json.loads(body)
+        if json.dumps(value, indent=2, ensure_ascii=False).encode() == edited.rstrip():
+            form = next(one for one in _FORMS if json.dumps(before, **one).encode() == body)
+            return json.dumps(value, **form).encode()
+    return edited
+
 
 _Json = Any  # whatever a JSON text holds
 _MOST_OPERATIONS = 10_000

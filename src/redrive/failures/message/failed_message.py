@@ -1,6 +1,7 @@
 """A message in a failed queue."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Self
 
@@ -8,8 +9,14 @@ from redrive.errors import ConfigurationError
 from redrive.failures.message.dialects.clues import moment_of
 from redrive.failures.message.dialects.failure_notes import FailureNotes
 from redrive.failures.message.dialects.known import notes_of
-from redrive.failures.message.route import Claims, claims_of
-from redrive.failures.message.way_back import WayBack, first_way_of, origin_of, way_back_of
+from redrive.failures.message.route import (
+    Claims,
+    WayBack,
+    claims_of,
+    first_way_of,
+    origin_of,
+    way_back_of,
+)
 from redrive.pubsub.message import ReceivedMessage
 from redrive.topology import headers, names
 from redrive.topology.digest import digest_of
@@ -286,3 +293,30 @@ def remember_cause(message: FailedMessage, cause: tuple[str, str, str]) -> None:
 def cause_known_of(message: FailedMessage) -> tuple[str, str, str] | None:
     """Return the cause of a message if it was kept."""
     return message._cause
+
+
+def told_of(message: FailedMessage) -> str:
+    """Return facts about a message that are lost without its body, as JSON.
+
+    These are its ids, its size, and its framework's failure notes: some frameworks write them into
+    the body, like Symfony in its PHP envelope.
+    """
+    notes = asdict(message._told)
+    if message._told.failed_at is not None:
+        notes["failed_at"] = message._told.failed_at.isoformat()
+    ids = (message.queue, message.failure_id, message.digest, message.message_id)
+    return json.dumps([*ids, message.size, notes])
+
+
+def with_told(message: FailedMessage, told: str) -> FailedMessage:
+    """Restore the facts about a message that was rebuilt without its body."""
+    try:
+        queue, failure_id, digest, message_id, size, notes = json.loads(told)
+        if notes["failed_at"] is not None:
+            notes["failed_at"] = datetime.fromisoformat(notes["failed_at"])
+        found = FailedMessage(replace(message.delivery, queue=queue), FailureNotes(**notes))
+    except (TypeError, LookupError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    found._failure_id, found._digest, found._known_id = failure_id, digest, message_id
+    found._size = size
+    return found

@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -12,6 +12,34 @@ from typing import NamedTuple
 from redrive.failures.message.cause import Cause, cause_of
 from redrive.failures.message.columns import BY_NAME, Column, Value
 from redrive.failures.message.failed_message import FailedMessage
+
+
+class SharedIds:
+    """Counts the failure ids that are shared by different messages. Exact copies don't count."""
+
+    def __init__(self) -> None:
+        # Store hashes instead of texts: there may be millions of them.
+        self._digests: dict[int, int] = {}
+        self._shared: set[int] = set()
+
+    def add(self, message: FailedMessage) -> None:
+        """Add a message."""
+        own_id = message.own_failure_id
+        if own_id is None:
+            return
+        name, digest = hash(own_id), hash(message.digest)
+        if self._digests.setdefault(name, digest) != digest:
+            self._shared.add(name)
+
+    def noted(self, messages: Iterable[FailedMessage]) -> Iterator[FailedMessage]:
+        """Add each message while iterating."""
+        for message in messages:
+            self.add(message)
+            yield message
+
+    def __len__(self) -> int:
+        return len(self._shared)
+
 
 MOST_KEYS = 1000
 """The maximum number of distinct routing keys that are counted in a group."""

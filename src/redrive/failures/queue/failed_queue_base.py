@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
 from redrive.failures.message.direction import Direction
 from redrive.failures.message.failed_message import FailedMessage
-from redrive.failures.message.route import Judge
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import Judge, WayBack
 from redrive.failures.queue.failed_count import count_failed, held_in
 from redrive.failures.queue.failed_source import (
     FailedSource,
@@ -37,13 +36,14 @@ from redrive.failures.queue.outcome_watch import (
 from redrive.failures.queue.requeue import Cancel, Choose, Progress, Requeue, RequeueOptions
 from redrive.failures.queue.return_checks import ReturnChecks
 from redrive.failures.queue.return_safety import return_limit
-from redrive.failures.queue.route_survey import going_on, judge_at
 from redrive.failures.store.filter import Filter, Predicate, opened
 from redrive.failures.store.index import forget, indexes_of
 from redrive.failures.store.look import CachePolicy, Look, NothingKept
 from redrive.failures.store.look_reporter import LookReporter, OnLook
 from redrive.failures.store.look_store import LookStore
 from redrive.failures.store.removals import Removals
+from redrive.pubsub.admin.management_api import ManagementAPI
+from redrive.pubsub.admin.management_survey import routes_over_management
 from redrive.pubsub.blocking.connection import Connector, default_name, publishing_connection
 from redrive.pubsub.blocking.declarer import Declarer, Depth, declaring
 from redrive.pubsub.blocking.publisher import Session
@@ -68,6 +68,33 @@ from redrive.topology.headers import Delivery
 from redrive.topology.model import Queue
 from redrive.topology.names import FAILED_SUFFIX, ExchangeFamily, failed_queue, family_of
 from redrive.topology.outcome_events import Outcomes
+
+
+def going_on(place: MessageCounts, judge: Callable[[], Judge]) -> MessageCounts:
+    """Add to a destination's contents what happens to messages there if nobody consumes it."""
+    is_main_queue = place.retry is not None or place.failed is not None
+    if is_main_queue or not place.is_unconsumed:
+        return place
+    return replace(place, onward=judge().onward(place.queue))
+
+
+def judge_at(connector: Connector, management_url: str | None) -> Judge:
+    """Return a judge with the broker's current topology.
+
+    Without the management API, the judge only checks whether queues exist.
+    """
+    try:
+        with ManagementAPI.of(connector, management_url) as management:
+            return Judge(routes_over_management(management))
+    except RedriveError as error:
+        why = f"nobody could ask the management API: {str(error).partition(chr(10))[0]}"
+
+    def exists(queue: str) -> bool:
+        with declaring(connector) as declarer:
+            return declarer.may_exist(Queue(queue))
+
+    return Judge(None, why, exists)
+
 
 _BETWEEN_LOOKS = 0.02
 SETTLING = 0.3

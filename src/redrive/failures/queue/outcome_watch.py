@@ -15,7 +15,7 @@ from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.message.cause import Cause, cause_of
 from redrive.failures.message.failed_message import FailedMessage
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import WayBack
 from redrive.failures.queue.canary import CanaryDecision
 from redrive.pubsub.admin.amqp_survey import arguments_of
 from redrive.pubsub.blocking import client_errors

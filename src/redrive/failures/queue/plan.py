@@ -10,9 +10,8 @@ from redrive.failures.message.cause import Cause, cause_of
 from redrive.failures.message.direction import Direction
 from redrive.failures.message.edit import difference
 from redrive.failures.message.failed_message import FailedMessage
-from redrive.failures.message.route import Route, Verdict
-from redrive.failures.message.shared_ids import SharedIds
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.groups import SharedIds
+from redrive.failures.message.route import Route, Verdict, WayBack
 from redrive.failures.queue.canary import time_of_retries
 from redrive.failures.queue.order import Order
 from redrive.failures.store.filter import OpenFilter

@@ -13,8 +13,7 @@ from redrive.failures.message.dialects.known import renewed
 from redrive.failures.message.direction import Direction
 from redrive.failures.message.edit import with_edited_body
 from redrive.failures.message.failed_message import FailedMessage
-from redrive.failures.message.route import Route
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import Route, WayBack
 from redrive.failures.queue.failed_source import FailedSource
 from redrive.failures.store.removals import Removals, mark_of
 from redrive.pubsub import logs, telemetry

@@ -14,13 +14,12 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import duckdb
 
 from redrive.errors import ConfigurationError
 from redrive.failures.message.columns import COLUMNS, Column, Row, SqlType
-from redrive.failures.store.answer_limits import AnswerLimits
 
 if TYPE_CHECKING:
     import pyarrow
@@ -63,6 +62,18 @@ _KIND = re.compile(r"^[A-Z]\w+(?: [A-Z]\w+)* Error: ")
 HOW = (
     "It is DuckDB's SQL over the columns of a failed message; `redrive failed columns` lists them."
 )
+
+
+class AnswerLimits(NamedTuple):
+    """Limits on the size of a query's answer.
+
+    Args:
+        rows: the maximum number of rows.
+        size: the maximum number of bytes, as JSON.
+    """
+
+    rows: int
+    size: int
 
 
 class Database:

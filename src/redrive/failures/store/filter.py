@@ -15,6 +15,7 @@ from redrive.failures.message.failed_message import FailedMessage
 
 if TYPE_CHECKING:
     from redrive.failures.store.database import Database
+from redrive.topology.durations import duration_of
 
 Predicate = Callable[[FailedMessage], bool]
 
@@ -194,3 +195,19 @@ def opened(where: Filter | str | Predicate | None) -> Iterator[OpenFilter | None
         return
     with OpenFilter(where if isinstance(where, Filter) else Filter(where)) as filter_:
         yield filter_
+
+
+def moment_before(older_than: str, now: datetime) -> datetime:
+    """Return the time before which messages must have failed to be older than a duration."""
+    try:
+        return now - duration_of(older_than)
+    except OverflowError as error:
+        raise ConfigurationError(
+            f"{older_than} ago is before the year 1", "Give a shorter duration."
+        ) from error
+
+
+def failed_before(moment: datetime) -> Filter:
+    """Return a filter that matches messages that failed before a time; those without a time of
+    failure, as services without redrive leave them, do not match."""
+    return Filter(f"failed_at < TIMESTAMPTZ '{moment.isoformat()}'")

@@ -16,11 +16,9 @@ from redrive.errors import ConfigurationError
 from redrive.failures.message.cause import Cause
 from redrive.failures.message.columns import BODIES, COLUMNS, Column, SqlType
 from redrive.failures.message.direction import Direction
-from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.failed_message import FailedMessage, with_told
 from redrive.failures.message.groups import MOST_GROUPS, MOST_KEYS, Group, Groups, Key
-from redrive.failures.message.route import Route, claims_from
-from redrive.failures.message.way_back import WayBack
-from redrive.failures.message.without_bodies import with_told
+from redrive.failures.message.route import Route, WayBack, claims_from
 from redrive.failures.store.database import (
     HIDDEN,
     MADE_TABLE,

@@ -21,9 +21,13 @@ from redrive.amqp.properties import Properties
 from redrive.errors import RedriveError
 from redrive.failures.message.cause import Cause, cause_of
 from redrive.failures.message.columns import COLUMNS, SqlType, Value
-from redrive.failures.message.failed_message import FailedMessage, cause_known_of, property_bytes_of
+from redrive.failures.message.failed_message import (
+    FailedMessage,
+    cause_known_of,
+    property_bytes_of,
+    told_of,
+)
 from redrive.failures.message.readable_values import checked_json
-from redrive.failures.message.without_bodies import told_of
 from redrive.failures.store.database import quoted
 from redrive.failures.store.index import MOST_OF_A_BODY, Index, StoredLook
 from redrive.failures.store.known_messages import DIGEST, KnownMessages, digest_to_keep

@@ -13,8 +13,7 @@ from redrive.failures.message.columns import Column
 from redrive.failures.message.direction import Direction
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.message.groups import Groups
-from redrive.failures.message.route import Route
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import Route, WayBack
 from redrive.failures.store.filter import Filter, OpenFilter
 
 if TYPE_CHECKING:

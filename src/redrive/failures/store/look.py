@@ -1,22 +1,126 @@
 """One look at failed messages: its answers, and what is known about the look itself."""
 
 import heapq
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.message.columns import BY_NAME, Column, row_of_message
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.message.groups import Groups
-from redrive.failures.store.answer_limits import AnswerLimits
 from redrive.failures.store.filter import OpenFilter
 from redrive.failures.store.index import MOST_BYTES
 from redrive.failures.store.kept_messages import KeptMessages, grouped, matching
-from redrive.failures.store.message_lookup import find_one, find_some
 from redrive.pubsub.reports import LookProgress, LookStage
+
+if TYPE_CHECKING:
+    from redrive.failures.store.database import AnswerLimits
+
+_MOST_NAMED = 5
+_SURE, _BY_MESSAGE_ID, _BY_PREFIX = range(3)
+_SHORT_DIGEST = 16
+_DIGEST = re.compile(rf"[0-9a-f]{{{_SHORT_DIGEST},64}}")
+
+_Matches = dict[str, list[FailedMessage]]
+"""Messages by their digests."""
+
+
+class NothingFound(RedriveError):
+    """No message has the requested id."""
+
+
+def find_one(failed: Iterable[FailedMessage], id_: str, source: str) -> FailedMessage:
+    """Return the oldest message with this id.
+
+    An id is a failure id or a unique prefix of one, the first 16 digits of a digest, or a message
+    id.
+    """
+    search = _Search(id_)
+    for message in failed:
+        search.look_at(message)
+        if search.is_found:
+            break  # a queue of millions need not be read to its end to find one message
+    return next(iter(search.result(source).values()))[0]
+
+
+def find_some(
+    failed: Iterable[FailedMessage], ids: Iterable[str], source: str
+) -> list[FailedMessage]:
+    """Return the messages with these ids, including exact copies of them.
+
+    All messages are read, since any of them may have copied an id. An id shared by messages that
+    differ is refused: nothing here tells which of them made it up.
+    """
+    searches = {id_: _Search(id_) for id_ in ids}
+    for message in failed:
+        for search in searches.values():
+            search.look_at(message)
+    found: _Matches = {}
+    for search in searches.values():
+        found |= search.result(source)
+    return [message for messages in found.values() for message in messages]
+
+
+class _Search:
+    """The messages that match an id, the most certain matches first."""
+
+    def __init__(self, wanted: str) -> None:
+        self._wanted = wanted
+        self._may_be_digest = _DIGEST.fullmatch(wanted) is not None
+        self._found: tuple[_Matches, _Matches, _Matches] = ({}, {}, {})
+
+    @property
+    def is_found(self) -> bool:
+        """Whether a message with this failure id was found."""
+        return bool(self._found[_SURE])
+
+    def look_at(self, message: FailedMessage) -> None:
+        """Keep a message that matches. If there are too many, only some are kept, to save memory.
+
+        The error for an ambiguous id names only some.
+        """
+        if message.failure_id == self._wanted or (
+            self._may_be_digest and message.digest.startswith(self._wanted)
+        ):
+            matches = self._found[_SURE]
+        elif message.message_id == self._wanted:
+            matches = self._found[_BY_MESSAGE_ID]
+        elif message.failure_id.startswith(self._wanted):
+            matches = self._found[_BY_PREFIX]
+        else:
+            return
+        if message.digest in matches or len(matches) <= _MOST_NAMED:
+            matches.setdefault(message.digest, []).append(message)
+
+    def result(self, source: str) -> _Matches:
+        """Return the matching messages, which must all be the same message."""
+        matches = next((matches for matches in self._found if matches), None)
+        if matches is None:
+            raise NothingFound(
+                f"no message of {source!r} has the id {self._wanted!r}\nSee: redrive failed list"
+            )
+        if len(matches) > 1:
+            more = "more than " if len(matches) > _MOST_NAMED else ""
+            several = f"{more}{min(len(matches), _MOST_NAMED)} messages"
+            ids = list(dict.fromkeys(messages[0].failure_id for messages in matches.values()))
+            if len(ids) < len(matches):
+                # Their failure ids don't tell them apart.
+                digests = [digest[:_SHORT_DIGEST] for digest in list(matches)[:_MOST_NAMED]]
+                raise ConfigurationError(
+                    f"{self._wanted!r} matches {several} of {source!r} that differ, though some "
+                    "share a failure id",
+                    f"Give the digest of one: {', '.join(digests)}.",
+                )
+            raise ConfigurationError(
+                f"{self._wanted!r} matches {several} of {source!r}",
+                f"Give one of the failure ids: {', '.join(ids[:_MOST_NAMED])}.",
+            )
+        return matches
+
 
 Notice = Callable[[str], None]
 Keep = Callable[[Callable[[int], object]], str]
@@ -230,7 +334,7 @@ class Look(Iterator[FailedMessage]):
         return find_some(self.messages, ids, self.name)
 
     def query(
-        self, sql: str, columns: tuple[Column, ...], limits: AnswerLimits | None = None
+        self, sql: str, columns: tuple[Column, ...], limits: "AnswerLimits | None" = None
     ) -> QueryResult:
         """Return the answer to a checked query that uses these columns.
 

@@ -18,7 +18,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.message.columns import COLUMNS, Column, Row, SqlType, row_of
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.store.archive_folder import check_format, files_of, is_archive, rows_left
-from redrive.failures.store.disk_room import NO_ROOM
+from redrive.failures.store.state_folder import NO_ROOM
 from redrive.failures.store.stored_message import (
     DEAD_LETTER_QUEUE,
     FORMER_NAMES,

@@ -1,11 +1,16 @@
 """The user's own folder, which holds journal and index by default."""
 
+import errno
 import os
 import stat
 import sys
 from pathlib import Path
 
 from redrive.errors import ConfigurationError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""The disk is full, or the user's quota is used up."""
+
 
 _OURS_ALONE = 0o700
 

@@ -24,9 +24,9 @@ from failed_deliveries import failed_deliveries
 from redrive.errors import ConfigurationError
 from redrive.failures.jobs import journal_tables
 from redrive.failures.jobs.job_record import JobOutcome, JobRecord, State
+from redrive.failures.jobs.job_stop import running_on
 from redrive.failures.jobs.local_journal import LocalJournal, UnsavedJournal, default_path
 from redrive.failures.jobs.requeue_job import JournalDeliveries
-from redrive.failures.jobs.running_job import running_on
 from redrive.failures.queue.canary import Guards, Unknown
 from redrive.failures.queue.order import Order
 from redrive.failures.store.filter import Filter

@@ -11,9 +11,9 @@ from redrive.failures.message.route import (
     Judge,
     Route,
     Verdict,
+    WayBack,
     claims_from,
 )
-from redrive.failures.message.way_back import WayBack
 from redrive.topology.dead_letter_routes import Routes
 from redrive.topology.doctor.facts import QueueFacts
 from redrive.topology.model import Binding

@@ -5,8 +5,7 @@ import pytest
 from redrive.amqp.field_table import Table
 from redrive.amqp.frames import Received
 from redrive.amqp.properties import Properties
-from redrive.failures.message.route import WITHOUT_TOPOLOGY, Verdict
-from redrive.failures.message.way_back import WayBack
+from redrive.failures.message.route import WITHOUT_TOPOLOGY, Verdict, WayBack
 from redrive.failures.queue.failed_source import FailedSource
 from redrive.topology import headers
 

@@ -22,9 +22,8 @@ from redrive.errors import ConfigurationError
 from redrive.failures.message.cause import cause_of
 from redrive.failures.message.columns import BODIES, BY_NAME, COLUMNS, row_of
 from redrive.failures.message.direction import Direction
-from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.failed_message import FailedMessage, told_of, with_told
 from redrive.failures.message.mask import Mask, MaskedMessage
-from redrive.failures.message.without_bodies import told_of, with_told
 from redrive.failures.queue.failure_feed import Copy
 from redrive.failures.queue.feed_writer import FeedWriter
 from redrive.failures.queue.order import Order

@@ -9,8 +9,8 @@ import pytest
 
 from redrive.errors import ConfigurationError
 from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.job_stop import check_alone, in_words, running_on
 from redrive.failures.jobs.local_journal import LocalJournal
-from redrive.failures.jobs.running_job import check_alone, in_words, running_on
 
 JOB = JobRecord(
     "3f2a", "requeue", "shop@orders", "amqp://localhost/", planned=1200, reason="fixed", who="alice"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redrive.errors import ConfigurationError
-from redrive.failures.store.expiry import failed_before, moment_before
+from redrive.failures.store.filter import failed_before, moment_before
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 
