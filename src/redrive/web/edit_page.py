@@ -17,7 +17,7 @@ from redrive.failures.store.look import Look
 from redrive.redaction import printable
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import edit_command
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.page_request import PageRequest
 
 _MOST_BYTES = 128 * 1024
@@ -149,7 +149,7 @@ def _page(
         "Edit message",
         {
             "place": request.place,
-            "standing": LookStatus.of(context, request.place, look),
+            "standing": context.queue_states.state(request.place, look),
             "message": message,
             "typed": typed,
             "difference": difference(message, body),
