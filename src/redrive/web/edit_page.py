@@ -56,8 +56,8 @@ def send(context: ConsoleContext, request: PageRequest) -> Response:
                 "this message can't be requeued",
                 "It was requeued too often, or it does not record where it failed.",
             )
-        failed = context.looks.queue(request.place)
-        id_ = context.worker.begin(failed, order, plan, reason)
+        place = request.place
+        id_ = context.worker.begin(place, context.looks.queue(place), order, plan, reason)
     except RedriveError as error:
         return _page(context, request, message, look, _typed(request), str(error))
     return RedirectResponse(request.link("/job", {"id": id_}), 303)

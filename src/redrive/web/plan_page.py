@@ -51,7 +51,7 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
         reason = request.reason
         order, plan, _ = _planned(context, request)
         _check_confirmed(request, plan)
-        id_ = context.worker.begin(context.looks.queue(place), order, plan, reason)
+        id_ = context.worker.begin(place, context.looks.queue(place), order, plan, reason)
     except RedriveError as error:
         return _page(context, request, str(error))
     return RedirectResponse(request.link("/job", {"id": id_}), 303)
