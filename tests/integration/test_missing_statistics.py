@@ -15,7 +15,7 @@ from redrive.pubsub.admin.queue_metrics import MESSAGES, samples_of
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.durations import duration_of
 from redrive.web.console_settings import ConsoleSettings
-from redrive.web.queue_states import QueueStates
+from redrive.web.context import ConsoleContext
 from waiting import wait_until
 
 QUEUE, FAILED, GRAVEYARD = "svc@job", "svc@job@failed", "orders-graveyard"
@@ -97,7 +97,8 @@ def assert_nobody_says_that_there_is_none(url: str, proxy: Proxy, *, all_queues:
         ]
         assert role.queue not in (FAILED, GRAVEYARD) or ready in ([COUNT], [])
     if all_queues:
-        for line in QueueStates(ConsoleSettings(url=url, management_url=proxy.address)).lines():
+        settings = ConsoleSettings(url=url, management_url=proxy.address)
+        for line in ConsoleContext.of(settings).queue_states.counts():
             assert line.failed in known
     asked(url, proxy, "failed", "requeue", GRAVEYARD, "--dry-run")
 

@@ -261,8 +261,8 @@ def test_a_second_job_of_a_queue_is_refused_and_says_which_runs(console: OpenCon
     form = {"planned": str(LOOKUP + SLOW), "reason": "x", "canary": "0", "stop_at": "100"}
     id_ = begun(console, **form, rate="1")
     wait_until(
-        lambda: console.get("/progress/job", id=id_).json()["values"]["planned"] != "…",
-        "it has begun",
+        lambda: console.get("/progress/job", id=id_).json()["values"]["sent"] != "0",
+        "it has sent something",
     )
     answer = console.post("/begin", queue=QUEUE, **form)
     assert answer.status_code == 400

@@ -81,7 +81,7 @@ def test_a_user_without_rights_does_nothing_by_any_address(
     assert all(
         context.looks.look_under_way(line.place) is None
         for context in console.server.console.session_users.contexts()
-        for line in context.queue_states.lines()
+        for line in context.queue_states.counts()
     )
     untouched(console, service)
 

@@ -390,7 +390,7 @@ def test_all_queues_that_a_user_may_look_at_are_looked_at_whatever_others_there_
             len(
                 [
                     line
-                    for line in console.server.console.context.queue_states.lines()
+                    for line in console.server.console.context.queue_states.counts()
                     if line.failed
                 ]
             )

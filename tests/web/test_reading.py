@@ -16,7 +16,7 @@ from contract.support import Service
 from redrive import FailedQueue
 from redrive.web.console_settings import Permit
 from redrive.web.page_request import QueuePlace
-from redrive.web.queue_states import QueueState, QueueStates
+from redrive.web.queue_states import QueueCounts, QueueStates
 from waiting import wait_until
 from web.conftest import LOOKUP, QUEUE, SLOW, Opens, fail, failure, publish
 
@@ -383,12 +383,12 @@ def test_a_tab_that_follows_does_not_wait_for_the_management_api(
     console = opens()
     console.look()
     context, place = console.server.console.context, QueuePlace(QUEUE)
-    wait_until(lambda: context.live.knows_depth(place), "AMQP tells the depth")
+    wait_until(lambda: context.queue_states.state(place, None).reading, "AMQP tells the depth")
 
-    def lines(_: QueueStates) -> list[QueueState]:
+    def counts(_: QueueStates) -> list[QueueCounts]:
         raise AssertionError("the management API was asked")
 
-    monkeypatch.setattr(QueueStates, "lines", lines)
+    monkeypatch.setattr(QueueStates, "counts", counts)
     told = console.get("/live", queue=QUEUE).json()["values"]
     assert (told["shown"], told["now"]) == (
         str(LOOKUP + SLOW),

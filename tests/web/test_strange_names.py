@@ -45,7 +45,8 @@ def console(opens: Opens, queues: list[str]) -> OpenConsole:
     context = console.server.console.context
     wait_until(
         lambda: (
-            {line.place.name for line in context.queue_states.lines() if line.failed} >= set(queues)
+            {line.place.name for line in context.queue_states.counts() if line.failed}
+            >= set(queues)
         ),
         "the broker counts them",
     )

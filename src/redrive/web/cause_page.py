@@ -22,7 +22,7 @@ from redrive.failures.store.filter import Filter
 from redrive.failures.store.look import Look, NothingFound
 from redrive.web.chart import over_time
 from redrive.web.command_lines import command, list_command, say_command
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.filter_bar import chips_of, offer_of, where_of, with_term
 from redrive.web.html import cut, moment_in_words
 from redrive.web.job_page import causes_of
@@ -99,7 +99,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
         {
             "place": place,
             "here": here,
-            "standing": LookStatus.of(context, place, look),
+            "standing": context.queue_states.state(place, look),
             "group": group,
             "cause": cause,
             "said": book.standing_of(group),
@@ -228,7 +228,7 @@ def _elsewhere(
     try:
         lines = [
             line
-            for line in context.queue_states.lines()
+            for line in context.queue_states.counts()
             if line.failed and line.place != request.place
         ]
     except RedriveError:

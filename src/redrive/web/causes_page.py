@@ -14,7 +14,7 @@ from redrive.failures.store.kept_messages import CauseHistory
 from redrive.failures.store.look import Look, NothingKept
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import groups_command
-from redrive.web.context import ConsoleContext, LookStatus, local_path
+from redrive.web.context import ConsoleContext, local_path
 from redrive.web.filter_bar import chips_of, offer_of, where_of
 from redrive.web.look_questions import CausesOf, TripsOf
 from redrive.web.page_request import PageRequest, QueuePlace
@@ -40,7 +40,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "place": place,
             "control": context.queue_states.control_of(place),
             "may_pause": not place.literal and context.permissions.may(OperatorAct.PAUSE, place),
-            "standing": LookStatus.of(context, place, look),
+            "standing": context.queue_states.state(place, look),
             "where": where,
             "chips": chips_of(where),
             "offer": offer_of(where, every),

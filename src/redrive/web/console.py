@@ -59,7 +59,7 @@ from redrive.web.auth.session_users import SessionUser, SessionUsers
 from redrive.web.auth.sessions import Sessions
 from redrive.web.command_lines import groups_command
 from redrive.web.console_settings import ConsoleSettings
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.html import page
 from redrive.web.page_request import PageRequest
 from redrive.web.questions import READER_IS_GONE, TooManyQuestions
@@ -287,7 +287,7 @@ class Console:
                 "place": place,
                 "group": group,
                 "what": cause_page.told_of(context, group) if group else "",
-                "standing": LookStatus.of(context, place, None),
+                "standing": context.queue_states.state(place, None),
                 "command": groups_command(place, Filter()),
             },
             409,

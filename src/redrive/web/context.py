@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.queue.operator_rights import OperatorRights
 from redrive.failures.store.filter import Filter
-from redrive.failures.store.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.auth.permissions import Permissions
@@ -23,14 +23,14 @@ from redrive.web.health import Health
 from redrive.web.html import cut, page
 from redrive.web.job_worker import JobWorker
 from redrive.web.journal_cache import JournalCache
-from redrive.web.look_cache import LookCache, RunningLook
+from redrive.web.look_cache import LookCache
 from redrive.web.page_request import PageRequest, QueuePlace
 from redrive.web.questions import Questions
-from redrive.web.queue_follower import LiveState, QueueFollower
-from redrive.web.queue_states import QueueState, QueueStates
+from redrive.web.queue_states import QueueStates
 from redrive.web.store import Store
 
 _FRESH = 0.25
+_MOST_WAITING = 5
 _OF_ITS_COST = 2.0
 """An answer is reused for this many times as long as it took to compute."""
 
@@ -76,13 +76,12 @@ class ConsoleContext:
 
     Args:
         settings: the console's settings.
-        queue_states: the current contents of the queues.
+        queue_states: what is known of each queue.
         looks: the results of earlier looks.
         worker: runs jobs.
         journal_cache: the causes and jobs from the journal.
         health: the doctor's findings.
         store: copies of failed messages.
-        live: live updates from the broker.
         answers: answers for pages that poll for updates.
         permissions: what the user may do.
         session_user: the user's name; empty for the one who signed in with the link.
@@ -95,7 +94,6 @@ class ConsoleContext:
     journal_cache: JournalCache
     health: Health
     store: Store
-    live: QueueFollower
     answers: SharedAnswers
     permissions: Permissions
     session_user: str = ""
@@ -107,15 +105,15 @@ class ConsoleContext:
         """Create the context for a user."""
         permissions = Permissions(settings, OperatorRights(settings.url, settings.family))
         worker = JobWorker(settings)
+        looks = LookCache(settings, permissions.check_look, questions or Questions(), session_user)
         return cls(
             settings,
-            QueueStates(settings),
-            LookCache(settings, permissions.check_look, questions or Questions(), session_user),
+            QueueStates(settings, looks),
+            looks,
             worker,
             JournalCache(worker.journal),
             Health(settings),
             Store(settings.store_folder),
-            QueueFollower(settings),
             SharedAnswers(),
             permissions,
             session_user,
@@ -126,6 +124,16 @@ class ConsoleContext:
         where = where_of(request)
         return self.journal_cache.book.resolved(replace(request.filter, where=where or None))
 
+    def waiting_for_approval(self, place: QueuePlace | None = None) -> list[JobRecord]:
+        """Return the jobs that wait for approval, of one queue or of those that the user sees."""
+        return [
+            job
+            for job in self.journal_cache.known.jobs
+            if job.state is State.ASKED
+            and place in (None, QueuePlace(job.queue, job.literal))
+            and self.permissions.may_see(job)
+        ][:_MOST_WAITING]
+
     @property
     def is_busy(self) -> bool:
         """Whether a job, a look or a copy that was started here is still running."""
@@ -135,7 +143,7 @@ class ConsoleContext:
 
     def close(self, on_wait: Callable[[], object] = lambda: None) -> None:
         """Stop everything that was started here, cleanly."""
-        self.live.close()
+        self.queue_states.close()
         self.worker.close(on_wait)
         self.store.close()
 
@@ -167,53 +175,6 @@ class ConsoleContext:
             "trend": trend,
         }
         return page(name, {**shared, **values}, status)
-
-
-@dataclass(frozen=True, slots=True)
-class LookStatus:
-    """How current the data on a queue's page is.
-
-    Args:
-        place: the queue.
-        look: the look that the data comes from; None if there is none.
-        line: the queue's current state at the broker; None if unknown.
-        under_way: the look that was requested last.
-        live: the live state of the queue.
-        outdated: when the last look was, if it can't answer any more.
-    """
-
-    place: QueuePlace
-    look: Look | None
-    line: QueueState | None
-    under_way: RunningLook | None
-    live: LiveState
-    outdated: datetime | None = None
-
-    @classmethod
-    def of(cls, context: ConsoleContext, place: QueuePlace, look: Look | None) -> "LookStatus":
-        """Return how current a look is."""
-        line = context.queue_states.line(place)
-        return cls.on(context, place, look, line)
-
-    @classmethod
-    def on(
-        cls, context: ConsoleContext, place: QueuePlace, look: Look | None, line: QueueState | None
-    ) -> "LookStatus":
-        """Return how current a look is, given the queue's state from the management API."""
-        counted = None if line is None else line.failed
-        live = context.live.state(place, None if look is None else look.total, counted)
-        outdated = context.looks.seen_at.get(place) if look is None else None
-        return cls(place, look, line, context.looks.look_under_way(place), live, outdated)
-
-    @property
-    def is_looking(self) -> bool:
-        """Whether the page should be reloaded when a running look ends."""
-        return self.under_way is not None and self.under_way.is_still_to_be_seen(self.look)
-
-    @property
-    def now(self) -> str:
-        """The queue's current state, in a sentence."""
-        return self.live.in_words
 
 
 def local_path(address: str) -> str:

@@ -16,7 +16,7 @@ from redrive.failures.store.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import discard_command
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.look_questions import CountOf
 from redrive.web.page_request import PageRequest, count_of
 
@@ -89,7 +89,7 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
         "Discard",
         {
             "place": place,
-            "standing": LookStatus.of(context, place, look),
+            "standing": context.queue_states.state(place, look),
             "count": count,
             "most": MOST,
             "problem": problem,

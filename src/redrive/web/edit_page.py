@@ -16,7 +16,7 @@ from redrive.failures.store.look import Look
 from redrive.redaction import printable
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import edit_command
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.page_request import PageRequest
 
 _MOST_BYTES = 128 * 1024
@@ -55,8 +55,8 @@ def send(context: ConsoleContext, request: PageRequest) -> Response:
                 "this message can't be requeued",
                 "It was requeued too often, or it does not record where it failed.",
             )
-        failed = context.looks.queue(request.place)
-        id_ = context.worker.begin(failed, order, plan, reason)
+        place = request.place
+        id_ = context.worker.begin(place, context.looks.queue(place), order, plan, reason)
     except RedriveError as error:
         return _page(context, request, message, look, _typed(request), str(error))
     return RedirectResponse(request.link("/job", {"id": id_}), 303)
@@ -148,7 +148,7 @@ def _page(
         "Edit message",
         {
             "place": request.place,
-            "standing": LookStatus.of(context, request.place, look),
+            "standing": context.queue_states.state(request.place, look),
             "message": message,
             "typed": typed,
             "difference": difference(message, body),

@@ -15,7 +15,7 @@ from redrive.failures.store.look import Look
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import expire_command
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.look_questions import CausesOf
 from redrive.web.page_request import PageRequest, QueuePlace, count_of
 from redrive.web.store import StoreWork
@@ -116,7 +116,7 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
         "Expire",
         {
             "place": place,
-            "standing": LookStatus.of(context, place, look),
+            "standing": context.queue_states.state(place, look),
             "older_than": older_than,
             "before": before,
             "count": groups.total,

@@ -77,7 +77,7 @@ class JobWorker:
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._runs: dict[str, _Run] = {}
         self._threads: list[threading.Thread] = []
         self._is_closed = False
@@ -124,19 +124,21 @@ class JobWorker:
             return journal._progress(run.id, run.process.pid)
         return RunProgress()
 
-    def begin(self, failed: FailedQueue, order: Order, plan: Plan, reason: str) -> str:
+    def begin(
+        self, place: QueuePlace, failed: FailedQueue, order: Order, plan: Plan, reason: str
+    ) -> str:
         """Write a planned job down, start it, and return its id."""
-        with self.journal() as journal:
-            record = write_down(failed, journal, order, plan, reason=reason)
-        self.run(record)
+        with self._lock:
+            self._check_free(place)
+            with self.journal() as journal:
+                record = write_down(failed, journal, order, plan, reason=reason)
+            self.run(record)
         return record.id
 
     def run(self, record: JobRecord) -> None:
         """Run a job of the journal, if it still is what this record says."""
         with self._lock:
-            if self._is_closed:
-                raise ConfigurationError("this console is shutting down", "Restart redrive web.")
-            self.check_free(QueuePlace(record.queue, record.literal))
+            self._check_free(QueuePlace(record.queue, record.literal))
             if record.id in self._runs:
                 self._runs.pop(record.id).leave.set()
             run = self._runs[record.id] = self._started(record)
@@ -146,8 +148,10 @@ class JobWorker:
             self._threads = [one for one in self._threads if one.is_alive()] + [thread]
         thread.start()
 
-    def check_free(self, place: QueuePlace) -> None:
+    def _check_free(self, place: QueuePlace) -> None:
         """Check that no job of a queue is running here."""
+        if self._is_closed:
+            raise ConfigurationError("this console is shutting down", "Restart redrive web.")
         for run in self._runs.values():
             if run.place == place and not run.has_ended:
                 raise ConfigurationError(

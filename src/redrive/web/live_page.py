@@ -11,7 +11,7 @@ from collections import Counter
 from starlette.responses import JSONResponse, Response
 
 from redrive.errors import RedriveError
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.page_request import PageRequest, QueuePlace
 
 
@@ -34,9 +34,7 @@ def _of_queue(context: ConsoleContext, place: QueuePlace) -> dict[str, object]:
         counts, look = context.looks.ask(place, context.journal_cache.book.counts_of)
     except RedriveError:  # no look is kept
         counts, look = {}, None
-    # The management API can be slow: use it only if AMQP has not reported the depth.
-    line = None if context.live.knows_depth(place) else context.queue_states.line(place)
-    standing = LookStatus.on(context, place, look, line)
+    standing = context.queue_states.state(place, look)
     return {
         "values": {
             "shown": "–" if look is None else f"{look.total:,}",
@@ -49,14 +47,14 @@ def _of_queue(context: ConsoleContext, place: QueuePlace) -> dict[str, object]:
 def _of_all(context: ConsoleContext) -> dict[str, object]:
     counts: Counter[str] = Counter()
     values: dict[str, object] = {}
-    for line in context.queue_states.lines():
+    for line in context.queue_states.counts():
         try:
             found, look = context.looks.ask(line.place, context.journal_cache.book.counts_of)
         except RedriveError:
             look = None
         else:
             counts.update(found)
-        live = LookStatus.on(context, line.place, look, line).live
-        values[f"failed-{line.queue}"] = "–" if live.depth is None else f"{live.depth:,}"
+        depth = context.queue_states.state(line.place, look, line).depth
+        values[f"failed-{line.queue}"] = "–" if depth is None else f"{depth:,}"
     values.update((f"cause-{group}", f"{count:,}") for group, count in counts.items())
     return {"values": values}

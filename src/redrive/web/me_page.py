@@ -41,7 +41,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     problem = ""
     places: list[QueuePlace] = []
     try:
-        places = [line.place for line in context.queue_states.lines()]
+        places = [line.place for line in context.queue_states.counts()]
     except RedriveError as error:
         problem = str(error)
     if request.values.get("queue"):

@@ -14,7 +14,7 @@ from redrive.failures.store.kept_messages import Neighbours
 from redrive.failures.store.look import Look
 from redrive.redaction import printable_json, text_of
 from redrive.web.command_lines import show_command
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.html import moment_in_words
 from redrive.web.page_request import PageRequest, QueuePlace
 
@@ -172,7 +172,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
         f"Message {message.failure_id[:8]}: {cause_of(message).what}",
         {
             "place": request.place,
-            "standing": LookStatus.of(context, request.place, look),
+            "standing": context.queue_states.state(request.place, look),
             "message": message,
             "cause": cause_of(message),
             "way": way_of(message),

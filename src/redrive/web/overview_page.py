@@ -18,10 +18,10 @@ from redrive.failures.store.overview import Overview, SharedGroup
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.chart import Named, by_hour
 from redrive.web.command_lines import command
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.html import is_recent
 from redrive.web.page_request import PageRequest, QueuePlace
-from redrive.web.queue_states import QueueState
+from redrive.web.queue_states import QueueCounts, QueueState
 
 _MOST_CAUSES = 100
 _LATE = timedelta(seconds=30)
@@ -45,7 +45,7 @@ class _Found:
     """
 
     overview: Overview = field(default_factory=Overview)
-    standings: dict[str, LookStatus] = field(default_factory=dict)
+    standings: dict[str, QueueState] = field(default_factory=dict)
     places: dict[str, QueuePlace] = field(default_factory=dict)
     outdated: dict[str, datetime] = field(default_factory=dict)
     recent: dict[str, int] = field(default_factory=dict)
@@ -54,9 +54,9 @@ class _Found:
 def show(context: ConsoleContext, request: PageRequest) -> Response:
     """Show the causes across all queues, and the queues."""
     problem = ""
-    lines: list[QueueState] = []
+    lines: list[QueueCounts] = []
     try:
-        lines = context.queue_states.lines()
+        lines = context.queue_states.counts()
     except RedriveError as error:
         problem = str(error)
     now = datetime.now(UTC)
@@ -111,6 +111,8 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
                 for job in context.journal_cache.known.jobs
                 if job.state is State.RUNNING and context.permissions.may_see(job)
             ][:10],
+            "asked": context.waiting_for_approval(),
+            "listed": context.queue_states.listed_at,
             "is_quiet": not problem and all(line.failed == 0 for line in lines) and not said,
             "command": command("failed", "groups"),
         },
@@ -121,7 +123,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 def look(context: ConsoleContext, request: PageRequest) -> Response:
     """Start a look at every queue that has messages and that the user may read; the others are
     skipped."""
-    lines = [line for line in context.queue_states.lines() if line.failed]
+    lines = [line for line in context.queue_states.counts() if line.failed]
     context.permissions.ask_rights(line.place for line in lines)
     for line in lines:
         if context.permissions.may(OperatorAct.LOOK, line.place):
@@ -136,11 +138,11 @@ def _in_order(causes: Iterable[SharedGroup], said: dict[int, CauseStatus]) -> li
     return sorted(shown, key=lambda one: _ORDER.index(said[id(one)].state))
 
 
-def _depth(standing: LookStatus) -> int | None:
+def _depth(standing: QueueState) -> int | None:
     """Return how many messages a queue has, as its look says if the broker has not counted them."""
-    if standing.live.depth is None and standing.look is not None:
+    if standing.depth is None and standing.look is not None:
         return standing.look.total
-    return standing.live.depth
+    return standing.depth
 
 
 def _is_counted(shared: SharedGroup, said: CauseStatus) -> bool:
@@ -161,18 +163,18 @@ def _rate(shared: SharedGroup, now: datetime) -> float:
     return shared.group.failed_since(since) / (_NOW / timedelta(minutes=1))
 
 
-def _found(context: ConsoleContext, lines: list[QueueState], now: datetime) -> _Found:
+def _found(context: ConsoleContext, lines: list[QueueCounts], now: datetime) -> _Found:
     found = _Found()
     with OpenFilter(Filter()) as all_:
         for line in lines:
             found.places[line.queue] = line.place
             look = _causes(context, line, found, all_, now)
-            found.standings[line.queue] = LookStatus.on(context, line.place, look, line)
+            found.standings[line.queue] = context.queue_states.state(line.place, look, line)
     return found
 
 
 def _causes(
-    context: ConsoleContext, line: QueueState, found: _Found, all_: OpenFilter, now: datetime
+    context: ConsoleContext, line: QueueCounts, found: _Found, all_: OpenFilter, now: datetime
 ) -> Look | None:
     """Add a queue's known causes to the overview; return the look that they come from."""
     book = context.journal_cache.book

@@ -19,7 +19,7 @@ from redrive.failures.store.look import Look
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.command_lines import requeue_command, try_command
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.filter_bar import where_of
 from redrive.web.job_page import RESUMABLE
 from redrive.web.look_questions import PlanOf
@@ -51,7 +51,7 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
         reason = request.reason
         order, plan, _ = _planned(context, request)
         _check_confirmed(request, plan)
-        id_ = context.worker.begin(context.looks.queue(place), order, plan, reason)
+        id_ = context.worker.begin(place, context.looks.queue(place), order, plan, reason)
     except RedriveError as error:
         return _page(context, request, str(error))
     return RedirectResponse(request.link("/job", {"id": id_}), 303)
@@ -174,7 +174,7 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
         f"Plan: {plan.count:,} of {place.name}",
         {
             "place": place,
-            "standing": LookStatus.of(context, place, look),
+            "standing": context.queue_states.state(place, look),
             "is_old": look.as_of is None or _age_of(look) > _OLD,
             "order": order,
             "where": where_of(request),
@@ -182,6 +182,8 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
             "places": _places(context, place, order, plan),
             "problem": problem,
             "unfinished": _unfinished(context, place),
+            "asked": context.waiting_for_approval(place),
+            "control": context.queue_states.control_of(place),
             "many": MANY,
             "most_redrives": MOST_REDRIVES,
             "canary": min(order.guards.canary, plan.count),

@@ -10,7 +10,7 @@ from redrive.failures.store.answer_file import parquet_of
 from redrive.failures.store.look import Look, QueryResult
 from redrive.redaction import printable_json
 from redrive.web.command_lines import query_command
-from redrive.web.context import ConsoleContext, LookStatus
+from redrive.web.context import ConsoleContext
 from redrive.web.download import download, download_csv
 from redrive.web.look_questions import AnswerOf
 from redrive.web.page_request import PageRequest
@@ -52,7 +52,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "answer": answer,
             "rows": [] if answer is None else _cells(answer),
             "most": _MOST_ROWS,
-            "standing": None if look is None else LookStatus.of(context, request.place, look),
+            "standing": None if look is None else context.queue_states.state(request.place, look),
             "command": "" if answer is None else query_command(request.place, sql),
             "columns": COLUMNS,
         },
@@ -63,7 +63,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
 def _choice(context: ConsoleContext, request: PageRequest) -> list[str]:
     """Return the names of the queues."""
     try:
-        return [line.place.name for line in context.queue_states.lines()]
+        return [line.place.name for line in context.queue_states.counts()]
     except RedriveError:
         return [request.text("queue")] if request.text("queue") else []
 

@@ -1,5 +1,6 @@
-"""The current contents of a virtual host's queues."""
+"""What is known of each queue of failed messages, and as of when."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -7,14 +8,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from redrive.errors import RedriveError
+from redrive.failures.queue.depth_watch import Reading
+from redrive.failures.queue.failure_feed import FeedState
+from redrive.failures.queue.follower import Follower
 from redrive.failures.queue.pauses import paused
+from redrive.failures.store.look import Look
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ConsumerReports, ManagementAPI
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.control import Control
 from redrive.topology.flow import QueueCount, total_of
-from redrive.topology.names import FAILED_SUFFIX, retry_queue
+from redrive.topology.names import FAILED_SUFFIX, failed_queue, retry_queue
 from redrive.web.console_settings import ConsoleSettings
+from redrive.web.html import moment_in_words
+from redrive.web.look_cache import LookCache, RunningLook
 from redrive.web.page_request import QueuePlace
 
 _FRESH = 2.0
@@ -26,8 +33,8 @@ _CONTROLS_FRESH = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class QueueState:
-    """A queue of failed messages, with its related queues.
+class QueueCounts:
+    """What the management API counts in a queue of failed messages and its related queues.
 
     Args:
         place: its place in pages.
@@ -52,24 +59,150 @@ class QueueState:
     hosts: tuple[str, ...] = ()
 
 
-class QueueStates:
-    """The state of a virtual host's queues of failed messages, from the management API."""
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """What is known of a queue, each fact with the time that it is as of.
 
-    def __init__(self, settings: ConsoleSettings) -> None:
+    Args:
+        place: the queue.
+        look: the look that the page shows, at its `as_of`; None if there is none.
+        outdated: when the last look was, if it can't answer any more.
+        under_way: the look that was requested last, at its `begun_at`.
+        reading: the depth, at its `at`; None if it was not read over AMQP.
+        depth: how many messages the queue has; None if unknown.
+        differs_since: since when it has not had the number that the page shows.
+        away_since: since when the broker is unreachable; None while it is reachable.
+        away_because: the last error from the broker.
+        feed: the state of the feed of failures.
+    """
+
+    place: QueuePlace
+    look: Look | None
+    outdated: datetime | None
+    under_way: RunningLook | None
+    reading: Reading | None
+    depth: int | None
+    differs_since: datetime | None
+    away_since: datetime | None
+    away_because: str
+    feed: FeedState
+
+    @property
+    def difference(self) -> int | None:
+        """How many messages the queue has more than the page shows; None if unknown."""
+        return None if self.depth is None or self.look is None else self.depth - self.look.total
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether the page should be reloaded when a running look ends."""
+        return self.under_way is not None and self.under_way.is_still_to_be_seen(self.look)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the broker says that there is no such queue."""
+        return self.reading is not None and self.reading.depth is None and not self.reading.problem
+
+    @property
+    def now(self) -> str:
+        """The queue's current state compared with the page, and what to do, in a sentence."""
+        reading = self.reading
+        if self.away_since is not None:
+            return (
+                f"The broker has been unreachable since {moment_in_words(self.away_since)}: "
+                f"{self.away_because}. This page may be out of date; it updates once the broker is "
+                "back."
+            )
+        if self.is_missing:
+            return (
+                "There is no such queue at this broker: check its name. redrive declare creates "
+                "the queues of a subscription."
+            )
+        if reading is not None and reading.problem:
+            return f"The queue's current size is unknown: {reading.problem}."
+        if reading is not None and reading.depth is not None and reading.depth.consumers:
+            return "The queue is being scanned, so its current size is unknown."
+        if self.depth is None:
+            return "The queue's current size is unknown."
+        if self.difference is None:
+            return (
+                f"The queue has {self.depth:,} now."
+                if self.depth
+                else "The queue is empty: there is nothing to scan."
+            )
+        if not self.difference:
+            return "The queue has the same number now."
+        which = "more" if self.difference > 0 else "fewer"
+        return (
+            f"The queue has {self.depth:,} now, {abs(self.difference):,} {which} than shown here, "
+            f"since {moment_in_words(self.differs_since)}."
+        )
+
+
+class QueueStates:
+    """The state of a virtual host's queues of failed messages: their counts from the management
+    API, their depths and new failures over AMQP, and what holds their subscriptions."""
+
+    def __init__(self, settings: ConsoleSettings, looks: LookCache) -> None:
         self._settings = settings
+        self._looks = looks
+        self._follower = Follower(
+            settings.url, settings.family, keeps_bodies=not settings.hide_bodies
+        )
         self._lock = threading.Lock()
-        self._lines: list[QueueState] = []
-        self._asked_at = float("-inf")
+        self._counts: list[QueueCounts] = []
+        self._counted_at = float("-inf")
+        self.listed_at: datetime | None = None
+        """When the management API has last listed the queues."""
         self._controls: Mapping[str, Control] = {}
         self._controls_at = float("-inf")
+        self._differs: dict[QueuePlace, datetime] = {}
 
-    def lines(self) -> list[QueueState]:
-        """Return the queues, the fullest first; read again every two seconds at most."""
+    def state(
+        self, place: QueuePlace, look: Look | None, counts: QueueCounts | None = None
+    ) -> QueueState:
+        """Return what is known of a queue whose page shows a look; start to follow it."""
+        if not place.literal:
+            self._follower.want(place.name)
+        self._follower.start()
+        reading = self._follower.reading(place.name if place.literal else failed_queue(place.name))
+        depth = None if reading is None else reading.all
+        if depth is None and (reading is None or reading.depth is not None):
+            # The management API can be slow: it is used only if AMQP has not reported the depth.
+            counts = counts or self._count(place)
+            depth = None if counts is None else counts.failed
+        differs = depth is not None and look is not None and depth != look.total
+        return QueueState(
+            place,
+            look,
+            self._looks.seen_at.get(place) if look is None else None,
+            self._looks.look_under_way(place),
+            reading,
+            depth,
+            self._since(place, differs=differs),
+            self._follower.away_since,
+            self._follower.away_because,
+            self._follower.feed,
+        )
+
+    def _since(self, place: QueuePlace, *, differs: bool) -> datetime | None:
         with self._lock:
-            if time.monotonic() - self._asked_at > _FRESH:
-                self._lines = self._asked()
-                self._asked_at = time.monotonic()
-            return self._lines
+            if not differs:
+                self._differs.pop(place, None)
+                return None
+            return self._differs.setdefault(place, datetime.now(UTC))
+
+    def counts(self) -> list[QueueCounts]:
+        """Return the counts of the queues, the fullest first; read again every two seconds at
+        most."""
+        with self._lock:
+            if time.monotonic() - self._counted_at > _FRESH:
+                self._counts = self._asked()
+                self._counted_at, self.listed_at = time.monotonic(), datetime.now(UTC)
+            return self._counts
+
+    def close(self) -> None:
+        """Stop following."""
+        self._follower.close()
 
     def control_of(self, place: QueuePlace) -> Control | None:
         """Return who has paused the subscription of a queue; None if nobody has, or the user may
@@ -94,15 +227,12 @@ class QueueStates:
         with self._lock:
             self._controls_at = float("-inf")
 
-    def line(self, place: QueuePlace) -> QueueState | None:
-        """Return the state of a queue; None if unknown."""
-        try:
-            lines = self.lines()
-        except RedriveError:
-            return None
-        return next((one for one in lines if one.place == place), None)
+    def _count(self, place: QueuePlace) -> QueueCounts | None:
+        with contextlib.suppress(RedriveError):
+            return next((one for one in self.counts() if one.place == place), None)
+        return None
 
-    def _asked(self) -> list[QueueState]:
+    def _asked(self) -> list[QueueCounts]:
         url = BrokerURL.parse(self._settings.url)
         with ManagementAPI(url, self._settings.management_url) as management:
             counts = management.counts()
@@ -114,7 +244,7 @@ class QueueStates:
             if name.endswith(FAILED_SUFFIX) and name != FAILED_SUFFIX
         ]
         foreign = [
-            QueueState(
+            QueueCounts(
                 QueuePlace(one.queue.name, literal=True),
                 one.queue.name,
                 one.messages,
@@ -135,11 +265,11 @@ def _reports(management: ManagementAPI) -> Mapping[str, ConsumerReports]:
 
 def _of_subscription(
     main: str, counts: dict[str, QueueCount], reports: Mapping[str, ConsumerReports]
-) -> QueueState:
+) -> QueueCounts:
     failed, own, retry = (
         counts.get(name) for name in (f"{main}{FAILED_SUFFIX}", main, retry_queue(main))
     )
-    return QueueState(
+    return QueueCounts(
         QueuePlace(main),
         f"{main}{FAILED_SUFFIX}",
         _all_of(failed),

@@ -38,7 +38,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
     # Copied before the files are listed: a task that ends in between must still show as running.
     work = replace(found) if (found := context.store.work) is not None else None
     try:
-        queues = [line.place for line in context.queue_states.lines() if line.failed]
+        queues = [line.place for line in context.queue_states.counts() if line.failed]
     except RedriveError:
         queues = []
     return context.page(
