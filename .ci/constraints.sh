@@ -13,7 +13,7 @@ compile() {
         ${UPGRADE:+--upgrade} "$@"
 }
 everything=(pyproject.toml --all-extras --group dev --no-emit-package redrive)
-compile "${everything[@]}" --group mutants --output-file constraints.txt
+compile "${everything[@]}" --group mutants --group s3 --output-file constraints.txt
 echo uv | compile - --output-file .ci/uv.txt
 compile "${everything[@]}" --resolution lowest-direct --output-file .ci/lowest.txt
 echo uv_build | compile pyproject.toml benchmarks/requirements.txt - --extra async --extra cli --extra metrics --extra testing --constraints constraints.txt \

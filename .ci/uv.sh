@@ -39,7 +39,7 @@ install_pinned() {
         spark) set -- --extra spark --extra testing --group build "$@" ;;
         test) set -- --extra async --extra cli --extra depends --extra metrics --extra msgpack --extra reload --extra settings --extra testing --extra web --extra zstd --group test "$@" ;;
         mutants) set -- --extra async --extra cli --extra depends --extra metrics --extra msgpack --extra reload --extra settings --extra testing --extra web --extra zstd --group mutants "$@" ;;
-        dev) set -- --all-extras --group dev "$@" ;;
+        dev) set -- --all-extras --group dev --group s3 "$@" ;;
         *) what_is "$uv_set" || return ;;
     esac
     .venv/bin/uv pip install --require-hashes --constraints "$uv_pins" -r pyproject.toml "$@" &&

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli_support import redrive, run_redrive
-from redrive.errors import ConfigurationError
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.session import check_reads
-from redrive.spark_reprocess.storage import Storage
 from spark.support import QUEUE, Failures, numbers
 
 if TYPE_CHECKING:
@@ -170,16 +167,6 @@ def test_a_process_of_its_own_is_quiet_and_keeps_the_password_to_itself(
         *(file.read_text(errors="replace") for file in logs.rglob("*") if file.is_file()),
     ]
     assert not [text for text in written if "guest:guest" in text or "secret-word" in text]
-
-
-@pytest.mark.nightly("the phases of a queue are tried each time")
-def test_a_store_that_spark_has_no_jars_for_is_told_of_before_anything_is_taken(
-    spark: "SparkSession",
-) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"Spark can't read s3a://bucket/folder: .*S3AFileSystem not found"
-    ):
-        check_reads(spark, Storage("s3a://bucket/folder"))
 
 
 def _archive(archive: Archive) -> Iterator[tuple[str, str]]:

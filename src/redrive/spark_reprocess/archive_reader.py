@@ -15,14 +15,13 @@ from redrive.spark_reprocess.archive_row import (
     REDELIVERED,
     TEXT_BODY,
 )
+from redrive.spark_reprocess.storage import FILE, ROW, read_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 RUN = "run"
-FILE, ROW = "archive_file", "archive_row"
-"""The file of a row and its index in it: together they identify the row."""
 WIRE = (BODY_KIND, EXCHANGE, ROUTING_KEY, PROPERTIES, REDELIVERED)
 _NAMES = {
     SqlType.TEXT: "string",
@@ -42,8 +41,6 @@ def columns_ddl(without: Collection[str] = ()) -> str:
 
 def stored_schema() -> "StructType":
     """Return the columns of the files plus those in their folders' names, as a Spark schema."""
-    from pyspark.sql.types import StructType
-
     wire = [
         f"{BODY_KIND} string",
         f"{EXCHANGE} binary",
@@ -53,29 +50,40 @@ def stored_schema() -> "StructType":
         f"{FAILED_IN} string",
         f"{PLAIN_BODY} binary",
     ]
-    schema = StructType.fromDDL(
-        ", ".join([columns_ddl(COMPUTED), *wire, "queue string", f"{RUN} string"])
-    )
+    return schema_of(", ".join([columns_ddl(COMPUTED), *wire, "queue string", f"{RUN} string"]))
+
+
+def schema_of(ddl: str) -> "StructType":
+    """Return a Spark schema."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromDDL(ddl)
     assert isinstance(schema, StructType)
     return schema
 
 
-def stored(spark: "SparkSession", archive: Archive, run: Run | None = None) -> "DataFrame":
-    """Return every row of the archive, or of one run, with its file and index. A message that was
-    drained twice has two rows."""
-    from pyspark.sql import functions as F
+def stored(
+    spark: "SparkSession",
+    archive: Archive,
+    run: Run | None = None,
+    columns: "StructType | None" = None,
+) -> "DataFrame":
+    """Return every row of the archive, or of one run, with its file and index: all columns, or
+    some. A message that was drained twice has two rows."""
+    return read_frame(
+        spark,
+        archive.storage,
+        "messages",
+        columns or stored_schema(),
+        run=None if run is None else run.id,
+        numbered=True,
+    )
 
-    if not archive.storage.exists("messages"):
-        frame = spark.createDataFrame([], stored_schema()).withColumns(
-            {FILE: F.lit(""), ROW: F.lit(0).cast("bigint")}
-        )
-    else:
-        frame = (
-            spark.read.schema(stored_schema())
-            .parquet(archive.storage.uri_of("messages"))
-            .withColumns({FILE: F.col("_metadata.file_name"), ROW: F.col("_metadata.row_index")})
-        )
-    return frame if run is None else frame.where(F.col(RUN) == run.id)
+
+def ids_stored(spark: "SparkSession", archive: Archive, run: Run | None = None) -> "DataFrame":
+    """Return the failure id, the queue and the run of every row, with its file and index."""
+    columns = schema_of(f"failure_id string, queue string, {RUN} string")
+    return stored(spark, archive, run, columns)
 
 
 def with_columns(frame: "DataFrame") -> "DataFrame":
@@ -125,7 +133,7 @@ def distinct_ids(spark: "SparkSession", archive: Archive, run: Run, queue: str) 
 
     with explained():
         return (
-            stored(spark, archive, run)
+            ids_stored(spark, archive, run)
             .where(F.col("queue") == queue)
             .select("failure_id")
             .distinct()

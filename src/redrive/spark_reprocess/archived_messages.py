@@ -8,10 +8,17 @@ import pyarrow.compute as pc
 from redrive.failures.store.archive_folder import FINGERPRINT, NUMBER
 from redrive.failures.store.stored_message import BODY, PROPERTIES, ROUTING_KEY, text_of
 from redrive.spark_reprocess.archive import Archive, Run
-from redrive.spark_reprocess.archive_reader import FILE, ROW, RUN, stored, with_columns
+from redrive.spark_reprocess.archive_reader import (
+    RUN,
+    ids_stored,
+    schema_of,
+    stored,
+    with_columns,
+)
 from redrive.spark_reprocess.archive_row import REDELIVERED
 from redrive.spark_reprocess.ledger import Event
 from redrive.spark_reprocess.row_message import ID
+from redrive.spark_reprocess.storage import FILE, ROW, read_frame
 from redrive.topology.digest import digest_of
 
 if TYPE_CHECKING:
@@ -45,9 +52,12 @@ class ArchivedMessages:
         failed queue can copy an id. The id of the second message is the failure id followed by ~2,
         and so on.
         """
+        return self._once(with_columns(stored(self._spark, self._archive, self._run)))
+
+    def _once(self, frame: "DataFrame") -> "DataFrame":
+        """Return the rows that are messages of their own, with their ids."""
         from pyspark.sql import functions as F
 
-        frame = with_columns(stored(self._spark, self._archive, self._run))
         places = self._places_of_repeated()
         own_name = _name_of_failure()
         if not places:
@@ -80,11 +90,9 @@ class ArchivedMessages:
     def ledger(self) -> "DataFrame":
         """Return the ledger of this run, plus the lines of other runs that sent the same
         messages."""
-        from pyspark.sql import functions as F
-
         if not self._archive.storage.exists("ledger"):
             return self._spark.createDataFrame([], _LEDGER)
-        mine = self._whole_ledger().where(F.col(RUN) == self._run.id)
+        mine = self._whole_ledger(self._run.id)
         elsewhere = self._sent_elsewhere()
         return (
             mine.unionByName(self._spark.createDataFrame(elsewhere, _LEDGER)) if elsewhere else mine
@@ -100,7 +108,8 @@ class ArchivedMessages:
         in the archive. Lines of both are put together by id once: a join would move them twice."""
         from pyspark.sql import functions as F
 
-        lines = self.messages().select(ID, F.lit(True).alias("here"))
+        ids = self._once(ids_stored(self._spark, self._archive, self._run))
+        lines = ids.select(ID, F.lit(True).alias("here"))
         return _states_of(
             self._run.id,
             lines.unionByName(self.ledger(), allowMissingColumns=True),
@@ -127,8 +136,9 @@ class ArchivedMessages:
 
         return self.with_states().where(F.col(STATE).isin(*OPEN))
 
-    def _whole_ledger(self) -> "DataFrame":
-        return self._spark.read.schema(_LEDGER).parquet(self._archive.storage.uri_of("ledger"))
+    def _whole_ledger(self, run: str | None = None) -> "DataFrame":
+        storage = self._archive.storage
+        return read_frame(self._spark, storage, "ledger", schema_of(_LEDGER), run=run)
 
     def _sent_elsewhere(self) -> "list[tuple[str, str, str, bool, str, str]]":
         """Return the ledger lines of other runs that sent messages of this run, with this run's
@@ -146,7 +156,7 @@ class ArchivedMessages:
         if len(self._archive.runs()) < 2:
             return self._elsewhere
         everywhere = (
-            stored(self._spark, self._archive)
+            ids_stored(self._spark, self._archive)
             .select("failure_id", RUN)
             .where(~F.col("failure_id").rlike(FINGERPRINT))
         )
@@ -201,7 +211,11 @@ class ArchivedMessages:
             return self._repeated
         rows_stored = stored(self._spark, self._archive, self._run)
         repeated = (
-            rows_stored.groupBy("failure_id").count().where(F.col("count") > 1).select("failure_id")
+            ids_stored(self._spark, self._archive, self._run)
+            .groupBy("failure_id")
+            .count()
+            .where(F.col("count") > 1)
+            .select("failure_id")
         )
         if repeated.isEmpty():
             self._repeated = []

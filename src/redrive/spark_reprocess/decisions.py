@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from redrive.errors import ConfigurationError
 from redrive.failures.store.stored_message import BODY
 from redrive.spark_reprocess.archive import Archive
+from redrive.spark_reprocess.archive_reader import schema_of
 from redrive.spark_reprocess.row_message import AS_TEXT, EDITED
 from redrive.spark_reprocess.selection import DECISION, TO, Decision
 from redrive.spark_reprocess.spark_errors import explained
+from redrive.spark_reprocess.storage import is_written, read_frame, write_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,18 +58,13 @@ def decided(archive: Archive, messages: "DataFrame") -> str:
     )
     folder = f"decisions/new-{uuid.uuid4().hex}"
     archive.mark()
-    archive.storage.make_folder("decisions")
     try:
+        write_frame(rows, archive.storage, folder)
+        stored = read_frame(messages.sparkSession, archive.storage, folder, schema_of(_SCHEMA))
         with explained():
-            rows.write.parquet(archive.storage.uri_of(folder))
-            stored = messages.sparkSession.read.schema(_SCHEMA).parquet(
-                archive.storage.uri_of(folder)
-            )
             digest = _checked(stored)
-            if not archive.storage.exists(f"decisions/{digest}/_SUCCESS"):
-                stored.write.mode("overwrite").parquet(
-                    archive.storage.uri_of(f"decisions/{digest}")
-                )
+        if not is_written(archive.storage, f"decisions/{digest}"):
+            write_frame(stored, archive.storage, f"decisions/{digest}")
     finally:
         archive.storage.delete_folder(folder)
     return digest
@@ -108,15 +105,18 @@ def with_decisions(
     spark: "SparkSession", archive: Archive, digest: str, messages: "DataFrame"
 ) -> "DataFrame":
     """Add to messages what is done with them, which is null where the DataFrame does not say."""
-    rows = spark.read.schema(_SCHEMA).parquet(archive.storage.uri_of(f"decisions/{digest}"))
-    return messages.join(rows, FAILURE_ID, "left")
+    return messages.join(_read(spark, archive, digest), FAILURE_ID, "left")
 
 
 def unmatched(spark: "SparkSession", archive: Archive, digest: str, messages: "DataFrame") -> int:
     """Count the ids of a DataFrame that none of these messages has."""
-    rows = spark.read.schema(_SCHEMA).parquet(archive.storage.uri_of(f"decisions/{digest}"))
+    rows = _read(spark, archive, digest)
     with explained():
         return rows.join(messages.select(FAILURE_ID), FAILURE_ID, "left_anti").count()
+
+
+def _read(spark: "SparkSession", archive: Archive, digest: str) -> "DataFrame":
+    return read_frame(spark, archive.storage, f"decisions/{digest}", schema_of(_SCHEMA))
 
 
 def with_new_bodies(messages: "DataFrame") -> "DataFrame":

@@ -41,9 +41,9 @@ from redrive.spark_reprocess.drain_task import DrainTask, TaskShare
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
 from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.selection import RowJudge, Selection
-from redrive.spark_reprocess.session import check_reads
 from redrive.spark_reprocess.settings import TIMEOUT
 from redrive.spark_reprocess.spark_errors import explained
+from redrive.spark_reprocess.storage import reads_by_spark
 from redrive.spark_reprocess.tally import TALLY, TALLY_DDL, Tally, added
 from redrive.topology.names import ExchangeFamily
 
@@ -117,7 +117,7 @@ def check_before(
     on_note: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Check that queues can be drained into an archive; note what that may cost."""
-    check_reads(spark, archive.storage)
+    reads_by_spark(spark, archive.storage)  # raises if it should, and can't
     for source, limit in zip(
         sources, limits_of(url, sources, management_url).values(), strict=True
     ):
@@ -227,8 +227,31 @@ def _take_all(
             explained(),
         ):
             counts = added([counts, _run(spark, task, shares, choice)])
+        _wait_until_listed(archive, run, shares)
         swept |= broken_off.keys()
     return counts
+
+
+def _wait_until_listed(archive: Archive, run: Run, shares: Sequence[TaskShare]) -> None:
+    """Wait until the archive lists what the tasks of a round have written."""
+    storage, settled = archive.storage, f"runs/{run.id}/settled"
+    for share in shares:
+        of_share = f"{share.name}-"
+
+        def has_mark(names: Sequence[str], of_share: str = of_share) -> bool:
+            return any(name.startswith(of_share) for name in names)
+
+        storage.wait_until_listed(settled, has_mark)
+        for session in storage.names(settled):
+            if session.startswith(of_share):
+                files = int(storage.read(f"{settled}/{session}") or 0)
+
+                def has_files(
+                    names: Sequence[str], session: str = session, files: int = files
+                ) -> bool:
+                    return sum(session_of(name) == session for name in names) >= files
+
+                storage.wait_until_listed(messages_folder(share.source.name, run.id), has_files)
 
 
 def rows_drained(archive: Archive, run: Run) -> int:

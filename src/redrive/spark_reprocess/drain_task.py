@@ -75,6 +75,8 @@ class DrainTask:
         `on_rows` is called with the rows of each file."""
         left = share.count - self._taken_before(share)
         taken = session = tries = 0
+        if left <= 0:
+            self.storage.write(settled_mark(self.run, f"{share.name}-{attempt}-0"), b"0")
         connector = Connector(
             self.url, default_name("spark drain", f"{share.source.name} {share.name}")
         )
@@ -193,6 +195,5 @@ class _Files:
         return written
 
     def settled(self) -> None:
-        """Record that the broker has all acks of this session."""
-        if self._number:
-            self._storage.write(settled_mark(self._run, self._session), b"")
+        """Record that the broker has all acks of this session, and how many files it has."""
+        self._storage.write(settled_mark(self._run, self._session), b"%d" % self._number)

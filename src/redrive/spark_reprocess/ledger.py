@@ -12,7 +12,7 @@ works on storage that can't append.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -113,6 +113,16 @@ class ArchiveLedger:
                 if data is not None:
                     for line in pyarrow.parquet.read_table(pyarrow.BufferReader(data)).to_pylist():
                         yield Entry(line["id"], Event(line["event"]), line["detail"], line["again"])
+
+    def wait_until_listed(self, files: Mapping[str, int]) -> None:
+        """Wait until so many files of each attempt are listed."""
+
+        def is_listed(names: Sequence[str]) -> bool:
+            found = Counter(name.rsplit("-", 2)[0] for name in names)
+            return all(found[attempt] >= count for attempt, count in files.items())
+
+        if any(files.values()):
+            self.storage.wait_until_listed(self.folder, is_listed)
 
     def settled(self, part: str) -> dict[str, Event]:
         """Return the ids of a part that earlier attempts have settled, and how."""

@@ -15,13 +15,13 @@ from redrive.failures.store.stored_message import (
     ROUTING_KEY,
 )
 from redrive.spark_reprocess.archive import Archive, Run
-from redrive.spark_reprocess.archive_reader import FILE, ROW
 from redrive.spark_reprocess.ledger import ArchiveLedger
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
 from redrive.spark_reprocess.row_message import EDITED, ID, ORDER_KEY, SENT_BY, Mode
 from redrive.spark_reprocess.send_task import SendTask, sent_part
 from redrive.spark_reprocess.settings import SendSettings
 from redrive.spark_reprocess.spark_errors import explained
+from redrive.spark_reprocess.storage import FILE, ROW
 from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
@@ -89,11 +89,13 @@ def send(
         import pyarrow
 
         sent = sent_part(task, names, batches)
-        yield pyarrow.RecordBatch.from_pydict({"confirmed": [sent.confirmed]})
+        yield pyarrow.RecordBatch.from_pydict({"attempt": [sent.attempt], "files": [sent.files]})
 
     if ORDER_KEY in messages.columns:
         # All messages of a key in one task, which confirms each before it sends the next.
         messages = messages.repartition(tasks, ORDER_KEY).sortWithinPartitions(*BY_TIME)
     with watching(look), explained():
-        messages.select(*names).mapInArrow(send_part, "confirmed long").collect()
+        done = messages.select(*names).mapInArrow(send_part, "attempt string, files long").collect()
+    # What comes next reads the ledger: what it missed would be sent once more.
+    ledger.wait_until_listed({row["attempt"]: row["files"] for row in done})
     return job

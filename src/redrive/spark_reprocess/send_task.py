@@ -98,12 +98,16 @@ class Sent:
         refused: messages that can't be sent.
         stopped: why the task stopped early; None if it did not.
         first_refusal: the error of the first refused message.
+        attempt: the part and the attempt, as the ledger's files are named.
+        files: the number of files that it wrote into the ledger.
     """
 
     confirmed: int = 0
     refused: int = 0
     stopped: str | None = None
     first_refusal: str = ""
+    attempt: str = ""
+    files: int = 0
 
 
 class _Chunk:
@@ -197,6 +201,7 @@ class _Part:
                 self._keep(before)
             if self._outcomes:
                 self._note([])
+        self._sent.attempt, self._sent.files = f"{self._part}-{self._attempt}", self._notes
         return self._sent
 
     def _connect(self) -> Prepare:

@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
-from redrive.redaction import redact
 from redrive.spark_reprocess.java import check_java
 from redrive.spark_reprocess.prerequisites import check_libraries
-from redrive.spark_reprocess.spark_errors import explained, spark_errors
+from redrive.spark_reprocess.spark_errors import explained, first_line, spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from redrive.spark_reprocess.storage import Storage
 
 LOCAL = "local[*,4]"
 """This machine with all its cores; up to four attempts per task, as on a cluster."""
@@ -66,7 +63,7 @@ def session_for(
             return builder.getOrCreate()
     except errors as error:
         raise ConfigurationError(
-            f"Spark does not start: {_first_line(error)}",
+            f"Spark does not start: {first_line(error)}",
             "Check --master, and that its hosts can be reached.",
         ) from error
 
@@ -78,23 +75,6 @@ def parallelism_of(spark: "SparkSession") -> int:
     with explained():
         rows = spark.range(0, 1024).select(F.spark_partition_id().alias("part")).collect()
     return len({row["part"] for row in rows})
-
-
-def check_reads(spark: "SparkSession", storage: "Storage") -> None:
-    """Check that Spark can read the archive's storage: tasks write to it without Spark, which may
-    lack the jars for it."""
-    if storage.is_local:
-        return
-    try:
-        # Only looks whether the folder is there: reads nothing.
-        _ = spark.read.schema("id string").parquet(storage.uri).schema
-    except spark_errors() as error:
-        if "PATH_NOT_FOUND" not in str(error):
-            raise ConfigurationError(
-                f"Spark can't read {storage.uri}: {_first_line(error)}",
-                "Give it Hadoop's jars for this store, such as spark.jars.packages "
-                "org.apache.hadoop:hadoop-aws:… for s3a.",
-            ) from error
 
 
 @contextlib.contextmanager
@@ -132,11 +112,3 @@ def _quiet() -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_QUIET} "
         "--enable-native-access=ALL-UNNAMED"
     }
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in redact(str(error)).splitlines() if line.strip()]
-    causes = [
-        line.removeprefix(": ") for line in lines if "Exception: " in line or "Error: " in line
-    ]
-    return (causes or lines or [type(error).__name__])[0][:300]

@@ -45,6 +45,15 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return (PySparkException, Py4JError)
 
 
+def first_line(error: BaseException) -> str:
+    """Return what an error of Spark says first, or the exception of Java that it names."""
+    lines = [line.strip() for line in redact(str(error)).splitlines() if line.strip()]
+    causes = [
+        line.removeprefix(": ") for line in lines if "Exception: " in line or "Error: " in line
+    ]
+    return (causes or lines or [type(error).__name__])[0][:300]
+
+
 def error_of(text: str) -> RedriveError:
     """Return the error that Spark's message describes."""
     ours = list(_OURS.finditer(text))

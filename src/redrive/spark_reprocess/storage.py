@@ -7,20 +7,38 @@ done.
 
 import contextlib
 import os
+import re
+import time
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import pyarrow
+import pyarrow.parquet
 from pyarrow import fs
 
 from redrive.errors import ConfigurationError
 from redrive.redaction import redact
+from redrive.spark_reprocess.spark_errors import explained, first_line, spark_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _REMEDY = "Give a folder, or a URI such as s3a://bucket/folder or hdfs://host:8020/folder."
 _NATIVE = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's URI schemes that Arrow has another name for."""
+FILE, ROW = "archive_file", "archive_row"
+"""The file of a row and its index in it: together they identify the row."""
+_SUCCESS = "_SUCCESS"
+_NO_JARS = re.compile(r"ClassNotFoundException|No FileSystem for scheme")
+_LISTING_SECONDS = 60.0
+_MOST_FILES_IN_A_TASK, _FEW_TASKS = 100, 8
+_ROWS_IN_A_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,41 +97,57 @@ class Storage:
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file; None if there is no such file."""
-        filesystem, root = self._open()
-        try:
-            with filesystem.open_input_stream(f"{root}/{path}") as stream:
-                data: bytes = stream.read()
-                return data
-        except FileNotFoundError:
-            return None
-        except (OSError, pyarrow.ArrowException) as error:
-            raise ConfigurationError(
-                f"the archive can't be read: {self.uri}/{path}: {_why(error)}", _REMEDY
-            ) from error
+        with self._reading(path) as (filesystem, whole):
+            try:
+                with filesystem.open_input_stream(whole) as stream:
+                    data: bytes = stream.read()
+                    return data
+            except FileNotFoundError:
+                return None
 
     def exists(self, path: str) -> bool:
         """Tell whether a file or folder exists."""
-        filesystem, root = self._open()
-        return bool(filesystem.get_file_info(f"{root}/{path}").type != fs.FileType.NotFound)
+        with self._reading(path) as (filesystem, whole):
+            return bool(filesystem.get_file_info(whole).type != fs.FileType.NotFound)
 
     def names(self, folder: str, *, folders: bool = False) -> list[str]:
         """Return the sorted names of the complete files in a folder, or of its subfolders; empty if
         the folder does not exist."""
-        filesystem, root = self._open()
         wanted = fs.FileType.Directory if folders else fs.FileType.File
-        try:
-            found = filesystem.get_file_info(
-                fs.FileSelector(f"{root}/{folder}", allow_not_found=True)
-            )
-        except (OSError, pyarrow.ArrowException) as error:
-            raise ConfigurationError(
-                f"the archive can't be read: {self.uri}/{folder}: {_why(error)}", _REMEDY
-            ) from error
+        with self._reading(folder) as (filesystem, whole):
+            found = filesystem.get_file_info(fs.FileSelector(whole, allow_not_found=True))
         return sorted(
             info.base_name
             for info in found
             if info.type == wanted and not info.base_name.startswith(("_", "."))
         )
+
+    def files_below(self, folder: str) -> list[str]:
+        """Return the sorted paths of the complete files in a folder and its subfolders, relative to
+        the folder. Of a folder that tasks wrote by Arrow, these are the files of the attempts that
+        succeeded."""
+        written = self.read(f"{folder}/{_SUCCESS}")
+        if written:
+            return written.decode().split("\n")
+        with self._reading(folder) as (filesystem, whole):
+            found = filesystem.get_file_info(
+                fs.FileSelector(whole, allow_not_found=True, recursive=True)
+            )
+        paths = [info.path[len(whole) + 1 :] for info in found if info.type == fs.FileType.File]
+        return sorted(path for path in paths if not any(map(_is_hidden, path.split("/"))))
+
+    def wait_until_listed(self, folder: str, is_listed: Callable[[Sequence[str]], bool]) -> None:
+        """Wait until a folder's names are as they must be: the listing of some stores lags behind
+        what was written."""
+        deadline, pause = time.monotonic() + _LISTING_SECONDS, 0.05
+        while not is_listed(self.names(folder)):
+            if time.monotonic() >= deadline:
+                raise ConfigurationError(
+                    f"{self.uri}/{folder} does not list all files that were written to it",
+                    "The store's listing lags, or files were deleted. Run it again later.",
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
 
     def make_folder(self, folder: str) -> None:
         """Make a folder that only this user can access, before Spark makes it open to everyone."""
@@ -144,18 +178,33 @@ class Storage:
 
     def delete_folder(self, folder: str) -> None:
         """Delete a folder and everything in it; do nothing if it does not exist."""
+        with self._reading(folder) as (filesystem, whole), contextlib.suppress(FileNotFoundError):
+            filesystem.delete_dir(whole)
+
+    @contextlib.contextmanager
+    def _reading(self, path: str) -> Iterator[tuple[fs.FileSystem, str]]:
+        """Yield the file system and a path in it; raise what goes wrong in the block in two
+        lines."""
         filesystem, root = self._open()
-        with contextlib.suppress(FileNotFoundError):
-            filesystem.delete_dir(f"{root}/{folder}")
+        try:
+            yield filesystem, f"{root}/{path}".rstrip("/")
+        except (OSError, pyarrow.ArrowException) as error:
+            raise ConfigurationError(
+                f"the archive can't be read: {self.uri}/{path}: {_why(error)}", _REMEDY
+            ) from error
 
     def _write_remotely(self, path: str, data: bytes) -> None:
         filesystem, root = self._open()
         whole = f"{root}/{path}"
         parent = whole.rpartition("/")[0]
         if isinstance(filesystem, fs.S3FileSystem):
-            # An object appears only once it is complete.
+            # An object appears only once it is complete, and takes the place of an earlier one.
             with filesystem.open_output_stream(whole) as stream:
                 stream.write(data)
+            arrived = filesystem.get_file_info(whole).size
+            if arrived != len(data):
+                filesystem.delete_file(whole)
+                raise OSError(f"only {arrived} of {len(data)} bytes arrived")
             return
         filesystem.create_dir(parent, recursive=True)
         unfinished = f"{parent}/.{uuid.uuid4().hex}"
@@ -166,14 +215,170 @@ class Storage:
     def _open(self) -> tuple[fs.FileSystem, str]:
         if self.is_local:
             return fs.LocalFileSystem(), self.uri
-        scheme, _, rest = self.uri.partition("://")
         try:
-            filesystem, root = fs.FileSystem.from_uri(f"{_NATIVE.get(scheme, scheme)}://{rest}")
+            return _filesystem_at(self.uri)
         except (OSError, ValueError, pyarrow.ArrowException) as error:
             raise ConfigurationError(
                 f"the archive {redact(self.uri)} can't be reached: {_why(error)}", _REMEDY
             ) from error
-        return filesystem, str(root)
+
+
+@lru_cache(maxsize=16)
+def _filesystem_at(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return Arrow's file system for a URI, and the path in it. Making one asks the store."""
+    scheme, _, rest = uri.partition("://")
+    scheme = _NATIVE.get(scheme, scheme)
+    # A small file is one request then, instead of an upload in parts.
+    options = "?allow_delayed_open=true" if scheme == "s3" else ""
+    filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{rest}{options}")
+    return filesystem, str(root)
+
+
+# --- DataFrames -----------------------------------------------------------------------------------
+
+
+def reads_by_spark(spark: "SparkSession", storage: Storage) -> bool:
+    """Return whether Spark reads and writes this storage itself. PySpark from PyPI has no jars for
+    object stores: then its tasks use Arrow."""
+    return storage.is_local or _spark_has_jars(spark, storage.uri)
+
+
+@lru_cache(maxsize=4)
+def _spark_has_jars(spark: "SparkSession", uri: str) -> bool:
+    try:
+        # Only looks whether the folder is there: reads nothing.
+        _ = spark.read.schema("id string").parquet(uri).schema
+    except spark_errors() as error:
+        if _NO_JARS.search(str(error)):
+            return False
+        if "PATH_NOT_FOUND" not in str(error):
+            raise ConfigurationError(
+                f"Spark can't read {redact(uri)}: {first_line(error)}",
+                "Check the address, the credentials, and Hadoop's settings for this store.",
+            ) from error
+    return True
+
+
+def read_frame(
+    spark: "SparkSession",
+    storage: Storage,
+    folder: str,
+    schema: "StructType",
+    *,
+    run: str | None = None,
+    numbered: bool = False,
+) -> "DataFrame":
+    """Return the Parquet files of a folder, with the columns that its subfolders' names have.
+
+    Args:
+        spark: the session.
+        storage: where the folder is.
+        folder: the folder.
+        schema: the columns to read; a file that has none of that name has nulls.
+        run: leave out what is in other runs' folders.
+        numbered: add the file and the index of each row.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import LongType, StringType
+
+    if storage.exists(folder) and reads_by_spark(spark, storage):
+        frame = spark.read.schema(schema).parquet(storage.uri_of(folder))
+        if numbered:
+            frame = frame.withColumns(
+                {FILE: F.col("_metadata.file_name"), ROW: F.col("_metadata.row_index")}
+            )
+        return frame if run is None else frame.where(F.col("run") == run)
+    files = storage.files_below(folder)
+    if run is not None:
+        files = [path for path in files if f"run={run}" in path.split("/")]
+    if numbered:
+        schema = type(schema)(list(schema.fields)).add(FILE, StringType()).add(ROW, LongType())
+    if not files:
+        return spark.createDataFrame([], schema)
+
+    def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                rows = _rows_of(storage, f"{folder}/{files[index]}", schema)
+                yield from rows.to_batches(max_chunksize=_ROWS_IN_A_BATCH)
+
+    tasks = min(len(files), max(_FEW_TASKS, len(files) // _MOST_FILES_IN_A_TASK))
+    return spark.range(0, len(files), 1, tasks).mapInArrow(read, schema)
+
+
+def _rows_of(storage: Storage, path: str, schema: "StructType") -> pyarrow.Table:
+    """Return the rows of a file with the columns of a schema, those of its folders' names, and its
+    name and their indexes."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    data = storage.read(path)
+    try:
+        if data is None:
+            raise OSError("it is gone")
+        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data))
+        stored = set(file.schema_arrow.names)
+        rows = file.read([name for name in schema.names if name in stored])
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ConfigurationError(
+            f"{storage.uri}/{path} is damaged: {_why(error)}",
+            "Restore it, or use another archive.",
+        ) from error
+    *folders, name = path.split("/")
+    known: dict[str, object] = {
+        key: unquote(value) for key, _, value in (one.partition("=") for one in folders)
+    }
+    known[FILE] = name
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    return pyarrow.Table.from_arrays(
+        [
+            rows[field.name].cast(field.type)
+            if field.name in stored
+            else pyarrow.array(range(len(rows)), field.type)
+            if field.name == ROW
+            else pyarrow.repeat(pyarrow.scalar(known.get(field.name), field.type), len(rows))
+            for field in arrow
+        ],
+        schema=arrow,
+    )
+
+
+def write_frame(frame: "DataFrame", storage: Storage, folder: str) -> None:
+    """Write a DataFrame as Parquet files into a folder, instead of what is in it."""
+    if reads_by_spark(frame.sparkSession, storage):
+        storage.make_folder(folder.partition("/")[0])
+        with explained():
+            frame.write.mode("overwrite").parquet(storage.uri_of(folder))
+        return
+    storage.delete_folder(folder)
+
+    def write(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = "" if context is None else f"{context.partitionId():05d}-{context.taskAttemptId()}"
+        for number, batch in enumerate(batches):
+            if not batch.num_rows:
+                continue
+            name = f"part-{part}-{number:06d}.parquet"
+            sink = pyarrow.BufferOutputStream()
+            pyarrow.parquet.write_table(
+                pyarrow.Table.from_batches([batch]), sink, compression="zstd"
+            )
+            storage.write(f"{folder}/{name}", sink.getvalue().to_pybytes())
+            yield pyarrow.RecordBatch.from_pydict({"name": [name]})
+
+    with explained():
+        names = [row["name"] for row in frame.mapInArrow(write, "name string").collect()]
+    storage.write(f"{folder}/{_SUCCESS}", "\n".join(sorted(names)).encode())
+
+
+def is_written(storage: Storage, folder: str) -> bool:
+    """Return whether `write_frame` has written all of a folder."""
+    return storage.exists(f"{folder}/{_SUCCESS}")
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(("_", "."))
 
 
 def _make_folders(path: Path) -> None:
@@ -210,4 +415,5 @@ def _write_locally(path: Path, data: bytes) -> None:
 
 def _why(error: BaseException) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = redact(re.sub(r" \(Request ID: [^)]*\)", "", text))
     return " ".join((text or type(error).__name__).split())[:300]

@@ -16,6 +16,7 @@ from redrive.spark_reprocess.archive import Archive, Run
 from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.send import SENT_COLUMNS
 from redrive.spark_reprocess.spark_errors import explained
+from redrive.spark_reprocess.storage import is_written, read_frame, write_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,17 +100,15 @@ def transformed(
     """Return the transformed messages, read from the archive. The transform is applied only once
     per choice, even if the job is resumed."""
     folder = f"transformed/run={run.id}/choice={choice}"
-    if not archive.storage.exists(f"{folder}/_SUCCESS"):
-        changed = _applied(transform, messages)
-        with explained():
-            archive.storage.make_folder("transformed")
-            changed.write.mode("overwrite").parquet(archive.storage.uri_of(folder))
+    schema = messages.select(*_GIVEN).schema
+    if not is_written(archive.storage, folder):
+        write_frame(_applied(transform, messages), archive.storage, folder)
         try:
-            _check_rows(messages, spark.read.parquet(archive.storage.uri_of(folder)))
+            _check_rows(messages, read_frame(spark, archive.storage, folder, schema))
         except BaseException:
             archive.storage.delete_folder(folder)
             raise
-    return spark.read.parquet(archive.storage.uri_of(folder))
+    return read_frame(spark, archive.storage, folder, schema)
 
 
 def _applied(transform: Transform, messages: "DataFrame") -> "DataFrame":
