@@ -42,8 +42,8 @@ def run(
 ) -> None:
     """Run a job that was written down, as a console does.
 
-    It may be waiting, or interrupted, or stopped. This is what a console runs for each job. A job that waits for approval is approved by it, which
-    whoever asked for it can't do. It runs no Python function: redrive jobs resume does. At a
+    It may be waiting, or interrupted, or stopped. A job that waits for approval is approved by it,
+    which whoever asked for it can't do. It runs no Python function: redrive jobs resume does. At a
     terminal, the whole order is shown first. A script names the order that it runs with --digest; a
     different order under the same id is refused.
 
