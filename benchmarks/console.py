@@ -8,7 +8,8 @@ takes while twenty tabs ask every second for what has changed. Then 500 failures
 published, and a tab asks as the console's script does: how long each takes until the tab shows it.
 While they go on, the console requeues those that came before, a subscriber handles them, and a tab
 asks for its job: how long each takes from the end of its handler until the tab shows that it has
-succeeded. The memory is the peak of the console's process over all that.
+succeeded. The memory is the peak of the console's process over all that. At last, five tasks are
+done in Chromium; `--only-tasks` does these alone, and writes nothing.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import duckdb
 import pika
 
-from benchmarks import page
+from benchmarks import console_tasks, page
 from benchmarks.brokers import broker_of, default_brokers
 from benchmarks.places import past_the_proxy
 from benchmarks.triage import QUEUE, failures_of
@@ -122,10 +123,20 @@ class Browser:
 def main() -> int:
     """Measures, prints a table and writes it; the exit status is 1 where a promise is missed."""
     options = _options()
-    found = []
+    found: list[Found] = []
+    tasks: list[str] = []
     for name in options.brokers or default_brokers():
         with broker_of(name) as broker, tempfile.TemporaryDirectory() as state:
             os.environ["XDG_STATE_HOME"] = state
+            if not tasks:
+                url = past_the_proxy(broker.create_virtual_host("tasks"))
+                declare(Connector(url, "console"), Subscription(QUEUE, ["order.*"]))
+                permits = "requeue,discard,store"
+                with _started(url, str(broker.management_url), permits) as (_, link):
+                    tasks = list(console_tasks.rows(url, link))
+                print("\n".join(tasks), flush=True)
+            if options.only_tasks:
+                return 0
             url = past_the_proxy(broker.create_virtual_host("console"))
             found.append(
                 _measure(
@@ -137,7 +148,7 @@ def main() -> int:
                 )
             )
             print(_row(found[-1]), flush=True)
-    _write(options.output, found, is_generated=options.generated)
+    _write(options.output, found, tasks, is_generated=options.generated)
     return 0 if all(_keeps(one) for one in found) else 1
 
 
@@ -201,7 +212,10 @@ def _look(index: Index, count: int, when: datetime) -> StoredLook:
 
 
 @contextmanager
-def _console(url: str, management_url: str) -> Iterator[tuple[subprocess.Popen[bytes], Browser]]:
+def _started(
+    url: str, management_url: str, permits: str
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A console, and the link that lets one browser in."""
     command = [
         sys.executable,
         "-m",
@@ -210,14 +224,23 @@ def _console(url: str, management_url: str) -> Iterator[tuple[subprocess.Popen[b
         "--listen",
         "127.0.0.1:0",
         "--allow",
-        "requeue",
+        permits,
     ]
     places = ["--url", url, "--management-url", management_url]
     process = subprocess.Popen([*command, *places], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         link = next(line for line in process.stdout if line.startswith(b"Open, once: "))
-        parts = urlsplit(link.decode().split()[-1])
+        yield process, link.decode().split()[-1]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def _console(url: str, management_url: str) -> Iterator[tuple[subprocess.Popen[bytes], Browser]]:
+    with _started(url, management_url, "requeue") as (process, link):
+        parts = urlsplit(link)
         browser = Browser(f"http://{parts.netloc}")
         deadline = time.monotonic() + 60
         while True:
@@ -228,9 +251,6 @@ def _console(url: str, management_url: str) -> Iterator[tuple[subprocess.Popen[b
                 assert time.monotonic() < deadline, "the console does not answer"
         assert status == 303, status
         yield process, browser
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @contextmanager
@@ -372,7 +392,7 @@ def _row(found: Found) -> str:
     )
 
 
-def _write(path: Path, found: list[Found], *, is_generated: bool) -> None:
+def _write(path: Path, found: list[Found], tasks: list[str], *, is_generated: bool) -> None:
     filled = (
         "from generated messages by the index's own writer, a tenth of them and ten copies of these"
         if is_generated
@@ -400,6 +420,13 @@ def _write(path: Path, found: list[Found], *, is_generated: bool) -> None:
     )
     title = f"The console over {found[0].messages:,} failed messages"
     page.write(path, title, words, columns, map(_row, found))
+    about = (
+        f"Five tasks over {console_tasks.COUNT:,} failed messages, in Chromium: what is clicked "
+        "and typed, and the seconds from the first click to the last answer, without the time in "
+        "which a person reads and types."
+    )
+    with path.open("a") as file:
+        file.write("\n".join(["", about, "", console_tasks.COLUMNS, *tasks, ""]))
 
 
 def _options() -> argparse.Namespace:
@@ -413,6 +440,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--generated", action="store_true", help="fill the index without a queue of the broker's"
     )
+    parser.add_argument("--only-tasks", action="store_true", help="do the five tasks alone")
     page.add_options(parser, "RESULTS-console.md")
     return parser.parse_args()
 

@@ -166,3 +166,19 @@ def test_a_console_that_may_not_discard_expires_nothing(
     ).text.replace("&#39;", "'")
     assert expired(console, typed=str(ALL), before="2099-01-01T00:00:00+00:00") == 400
     assert FailedQueue(service.url, QUEUE).depth() == ALL
+
+
+def test_what_was_discarded_is_restored_from_the_page_of_the_job(
+    opens: Opens, service: Service
+) -> None:
+    console = opens(Permit.DISCARD, Permit.STORE)
+    console.look()
+    asked = {"queue": QUEUE, "where": "error_type = 'TimeoutError'"}
+    done = console.post("/discard/begin", **asked, reason="too old", typed=str(SLOW))
+    assert done.status_code == 303, done.text
+    assert FailedQueue(service.url, QUEUE).depth() == LOOKUP
+    page = console.client.get(done.headers["location"]).text
+    name = re.findall(r'href="/store\?name=([^"]+)">Restore these messages', page)[0]
+    assert console.post("/store/restore", name=name, reason="they were right").status_code == 303
+    assert f"{SLOW} of {SLOW} messages of {name} restored" in ended(console).result
+    assert FailedQueue(service.url, QUEUE).depth() == ALL

@@ -53,7 +53,7 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
             reason=reason,
             literal=place.literal,
             planned=count,
-            file=str(_file_of(id_)),
+            file=str(_file_of(context, id_)),
         )
         with context.worker.journal() as journal:
             discard_into(failed, journal, job, filter_, count)
@@ -62,8 +62,10 @@ def begin(context: ConsoleContext, request: PageRequest) -> Response:
     return RedirectResponse(request.link("/job", {"id": id_}), 303)
 
 
-def _file_of(id_: str) -> Path:
-    folder = default_folder().with_name("discarded")
+def _file_of(context: ConsoleContext, id_: str) -> Path:
+    # The store is not available with a login.
+    own = default_folder().with_name("discarded")
+    folder = own if context.permissions.has_login else context.store.folder
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -71,7 +73,7 @@ def _file_of(id_: str) -> Path:
             f"can't create the folder {str(folder)!r}: {error.strerror}",
             "Free disk space or check its permissions. Nothing was deleted from the queue.",
         ) from error
-    return folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{id_[:8]}.jsonl"
+    return folder / f"discarded-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{id_[:8]}.jsonl"
 
 
 def _counted(context: ConsoleContext, request: PageRequest) -> tuple[int, Look, Filter]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple, assert_never, cast
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -110,6 +111,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "begun_with": begun_with(record),
             "jobs": lambda act: command("jobs", act, request.text("id")),
             "place": place,
+            "copy": _copy_of(context, record),
         },
         summary=f"{record.queue}: {record.reason}",
     )
@@ -149,6 +151,15 @@ def took(record: JobRecord, events: Sequence[JobEvent]) -> str:
     runs = "" if len(begins) == 1 else f" in {len(begins):,} runs"
     seconds = timedelta(seconds=max(1, round(length.total_seconds())))
     return f"{format_duration(seconds)}{runs}, {rate} messages a second"
+
+
+def _copy_of(context: ConsoleContext, record: JobRecord) -> str:
+    """Return the name of the file in the store that has the messages of a discard; empty if there
+    is none, or its messages can't be restored here."""
+    file = Path(record.file)
+    is_there = record.kind in ("discard", "expire") and file.parent == context.store.folder
+    may = context.settings.may_store and not context.permissions.has_login
+    return file.name if is_there and may and file.is_file() else ""
 
 
 def _title_of(record: JobRecord) -> str:
