@@ -46,8 +46,8 @@ _FEW = 1000
 """Up to how many messages are measured in a session that has done the same before."""
 COLUMNS = (
     "| messages | what | whole run: seconds | × shovel | drain/s | plan: seconds | send/s "
-    "| verify: seconds | Spark jobs | peak MB: driver | largest worker |\n"
-    "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    "| verify: seconds | Spark jobs | peak MB: driver | largest worker | archive: MB |\n"
+    "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
 )
 
 
@@ -69,7 +69,7 @@ def main() -> int:
     with private_broker() as broker:
         for count in options.count:
             beside = statistics.median(_shovel(broker, count) for _ in range(options.runs))
-            tell(f"{count:,}", "shovel", f"{beside:.1f}", "", "", "", *[""] * 5)
+            tell(f"{count:,}", "shovel", f"{beside:.1f}", "", "", "", *[""] * 6)
             for master in options.master:
                 found = _median(
                     [_spark(broker, master, count, options.where) for _ in range(options.runs)]
@@ -86,6 +86,7 @@ def main() -> int:
                     f"{found['jobs']:.0f}",
                     f"{found['driver_mb']:.0f}",
                     f"{found['worker_mb']:.0f}",
+                    f"{found['archive_mb']:.0f}",
                 )
         words = (
             (
@@ -189,6 +190,10 @@ def _job(master: str, url: str, folder: str, where: str | None, before: str | No
         "verify": ended - restored,
         "whole": ended - began,
         "jobs": jobs,
+        "archive_mb": sum(
+            file.stat().st_size for file in Path(folder, "archive").rglob("*.parquet")
+        )
+        / 2**20,
         "sent": identity.requeued,
         "driver_mb": _peak_mb(java) + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "worker_mb": max(workers, *(_peak_mb(pid) for pid in _children_of(java))),

@@ -652,10 +652,8 @@ class SparkJob:
         from pyspark.sql import functions as F
 
         kept, choice = self._messages_of(run), self._judging(run, choice)
+        # The way depends on the original message, not on its changed body.
         messages = choice.of(self._decided(choice, kept.open()))
-        if choice.asks or choice.decisions is not None:
-            # The way depends on the original message, not on its changed body.
-            messages = choice.with_ways(messages)
         if choice.decisions is not None:
             messages = with_new_bodies(messages)
         change = choice.change()
