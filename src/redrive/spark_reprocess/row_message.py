@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 ID = "id"
+SENT_COLUMNS = (ID, "queue", EXCHANGE, ROUTING_KEY, PROPERTIES, BODY, DEAD_LETTER_QUEUE)
 SENT_BY, SENT_BY_TYPE = "sent_by", "struct<exchange:binary,routing_key:binary>"
 """The way of a message, decided before its body was changed."""
 ORDER_KEY = "order_key"

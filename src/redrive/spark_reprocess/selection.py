@@ -245,7 +245,11 @@ class RowJudge:
         self._database = None if selection.where is None else Database(selection.now)
         self._columns: tuple[failures_columns.Column, ...] = ()
         if self._database is not None and selection.where is not None:
-            self._columns = self._database.columns_of(selection.where) or (_SMALLEST,)
+            try:
+                self._columns = self._database.columns_of(selection.where) or (_SMALLEST,)
+            except BaseException:
+                self._database.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
