@@ -64,6 +64,9 @@ def main() -> int:
     def tell(*cells: object) -> None:
         rows.append("| " + " | ".join(map(str, cells)) + " |")
         print(rows[-1], flush=True)
+        # After each row: measuring takes long, and may be ended.
+        words = _words(broker, options)
+        page.write(options.output, "The Spark job beside the shovel", words, COLUMNS, rows)
 
     print(COLUMNS)
     with private_broker() as broker:
@@ -88,25 +91,28 @@ def main() -> int:
                     f"{found['worker_mb']:.0f}",
                     f"{found['archive_mb']:.0f}",
                 )
-        words = (
-            (
-                f"Written by `python -m benchmarks.spark_job` on RabbitMQ {broker.version} "
-                f"({broker.kind}): failed messages of 512 B"
-            ),
-            (
-                "in three queues, four fifths with redrive's headers and one fifth as PHP leaves "
-                "them, drained to an archive and sent"
-            ),
-            (
-                f"back, beside the broker's shovel. Medians of {options.runs}. Spark's start and "
-                "the filling are not counted. Checked by id:"
-            ),
-            "all that was drained was requeued."
-            if options.where is None
-            else f"each message has its place. Sent was what `{options.where}` picks.",
-        )
-    page.write(options.output, "The Spark job beside the shovel", words, COLUMNS, rows)
     return 0
+
+
+def _words(broker: Broker, options: argparse.Namespace) -> tuple[str, ...]:
+    """What the page says of its table."""
+    return (
+        (
+            f"Written by `python -m benchmarks.spark_job` on RabbitMQ {broker.version} "
+            f"({broker.kind}): failed messages of 512 B"
+        ),
+        (
+            "in three queues, four fifths with redrive's headers and one fifth as PHP leaves "
+            "them, drained to an archive and sent"
+        ),
+        (
+            f"back, beside the broker's shovel. Medians of {options.runs}. Spark's start and "
+            "the filling are not counted. Checked by id:"
+        ),
+        "all that was drained was requeued."
+        if options.where is None
+        else f"each message has its place. Sent was what `{options.where}` picks.",
+    )
 
 
 def _fill(broker: Broker, name: str, count: int) -> str:
