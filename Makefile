@@ -101,7 +101,7 @@ bench: ## measure redrive beside its peers on a private RabbitMQ
 		&& .venv/bin/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@.cache/bench/bin/python -m benchmarks $(ARGS)
 
-bench-spark: ## measure the Spark job beside the broker's shovel on a private RabbitMQ (ARGS="--count 500000")
+bench-spark: ## measure the Spark job beside the broker's shovel on a private RabbitMQ (ARGS="--count 1000000", ARGS="--incident 5000000")
 	@.ci/setup.sh spark --broker --java
 	@$(PYTHON) -m benchmarks.spark_job $(ARGS)
 

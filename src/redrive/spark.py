@@ -89,6 +89,7 @@ def drain(
     queue: str | Sequence[str],
     archive: Archive | str,
     *,
+    format: str = "parquet",
     tasks: int | None = None,
     literal: bool = False,
     management_url: str | None = None,
@@ -106,6 +107,9 @@ def drain(
         url: the broker's address.
         queue: one or several main queues, or dead-letter queues.
         archive: a folder or URI that all executors can reach.
+        format: `parquet`, which the archive is made of; or `orc`, `delta` or `iceberg`, if the
+            session has it: then the messages are also written into the archive's folder
+            `tables/<format>`, and read from there.
         tasks: how many consumers compete for each queue; None for as many as Spark has cores.
         literal: as for `read`.
         management_url: as for `read`.
@@ -117,16 +121,18 @@ def drain(
         The columns of the filter language, and the run.
 
     Raises:
-        ConfigurationError: there is no such queue, or the archive can't be used.
+        ConfigurationError: there is no such queue, the archive can't be used, or the session does
+            not have the format.
         BrokerUnavailable: the broker was away for too long.
     """
     place = archive if isinstance(archive, Archive) else Archive(archive)
+    archive_reader.check_format(spark, place, format)
     options = JobOptions(tasks=tasks, literal=literal, management_url=management_url)
     job = SparkJob(
         spark, place, url, options, journal=journal, reason=reason, on_progress=on_progress
     )
     run = job.drain(_names(queue))
-    return archive_reader.messages(spark, place, run.id)
+    return archive_reader.messages_as(spark, place, run, format)
 
 
 def plan(messages: "DataFrame", order: Order | None = None) -> RunPlan:

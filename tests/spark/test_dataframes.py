@@ -196,3 +196,18 @@ def test_an_order_that_only_one_machine_can_carry_out_is_refused(
     frame = spark.createDataFrame([("a",)], "failure_id string")
     with pytest.raises(ConfigurationError, match="can't have limit"):
         redrive.spark.requeue(frame, "amqp://nowhere", archive, QUEUE, order=Order(limit=5))
+
+
+def test_a_drain_also_writes_a_table_of_a_format_that_the_session_has(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
+    failures = Failures(rabbitmq_url).fill(COUNT)
+    with pytest.raises(ConfigurationError, match="has no format 'delta'") as error:
+        redrive.spark.drain(spark, rabbitmq_url, QUEUE, archive, format="delta")
+    assert len(str(error.value).splitlines()) == 2
+    assert failures.depths() == (0, COUNT)
+    failed = redrive.spark.drain(spark, rabbitmq_url, QUEUE, archive, format="orc")
+    assert failed.inputFiles()[0].endswith(".orc")
+    identity = redrive.spark.requeue(failed.where(number() < 20), rabbitmq_url, archive)
+    assert str(identity) == "60 drained = 20 requeued + 40 restored + 0 kept + 0 discarded"
+    assert numbers(failures.in_main()) == list(range(20))

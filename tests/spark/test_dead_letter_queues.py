@@ -27,9 +27,9 @@ from redrive.failures.store.index import Index
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.archive import Archive, messages_folder
 from redrive.spark_reprocess.archive_reader import messages
-from redrive.spark_reprocess.guarded_send import StoppedEarly
 from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.selection import Selection
+from redrive.spark_reprocess.send import StoppedEarly
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.topology.headers import Delivery

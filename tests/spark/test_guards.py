@@ -22,9 +22,9 @@ from redrive.failures.queue.failed_queue_base import whereabouts_of
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.spark_reprocess.archive import Archive, Run
-from redrive.spark_reprocess.guarded_send import StoppedEarly
 from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.selection import Selection
+from redrive.spark_reprocess.send import StoppedEarly
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.testing import Broker

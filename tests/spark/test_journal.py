@@ -17,9 +17,9 @@ from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.spark_reprocess import send
 from redrive.spark_reprocess.archive import Archive
-from redrive.spark_reprocess.guarded_send import StoppedEarly
 from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.selection import Selection
+from redrive.spark_reprocess.send import StoppedEarly
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.topology.model import Queue

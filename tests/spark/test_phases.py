@@ -21,10 +21,10 @@ from redrive.spark_reprocess.archive import Archive, messages_folder
 from redrive.spark_reprocess.archive_reader import messages, stored
 from redrive.spark_reprocess.archived_messages import ArchivedMessages
 from redrive.spark_reprocess.drain import rows_drained
-from redrive.spark_reprocess.guarded_send import StoppedEarly
 from redrive.spark_reprocess.ledger import Event
 from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.selection import Selection
+from redrive.spark_reprocess.send import StoppedEarly
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.spark_reprocess.spark_job import SparkJob
 from redrive.topology import headers

@@ -10,11 +10,11 @@ import pytest
 from redrive.errors import ConfigurationError
 from redrive.failures.message.columns import COLUMNS, Row
 from redrive.failures.store.database import Database
-from redrive.spark_reprocess.selection import check_filter, is_chosen
+from redrive.spark_reprocess.selection import FATE, Fate, Selection
 from redrive.spark_reprocess.spark_errors import explained
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 ROWS = 3000
 NOW = datetime(2024, 5, 17, 8, 0, tzinfo=UTC)
@@ -110,6 +110,7 @@ def frame(spark: "SparkSession") -> "DataFrame":
     schema = ", ".join(f"{name} {KINDS.get(name, 'string')}" for name in USED)
     made = (
         spark.createDataFrame([tuple(row[name] for name in USED) for row in rows_given()], schema)
+        .selectExpr("*", "'q' as queue", "string(null) as dead_letter_queue", "0L as redrive_count")
         .coalesce(1)
         .persist()
     )
@@ -138,11 +139,16 @@ EXPRESSIONS = [
 ]
 
 
+def is_chosen(expression: str) -> "Column":
+    """Whether a message matches an expression."""
+    return Selection(expression, now=NOW, force=True).judged()[FATE] == Fate.CHOSEN
+
+
 def test_the_same_messages_are_picked(frame: "DataFrame") -> None:
     rows = rows_given()
     # All expressions in one Spark job: a job costs more than what it computes.
     by_spark = frame.select(
-        *(is_chosen(one, NOW).alias(f"p{number}") for number, one in enumerate(EXPRESSIONS))
+        *(is_chosen(one).alias(f"p{number}") for number, one in enumerate(EXPRESSIONS))
     ).collect()
     with Database(NOW) as database:
         for number, one in enumerate(EXPRESSIONS):
@@ -158,7 +164,7 @@ def test_a_session_in_another_time_zone_reads_times_alike(frame: "DataFrame") ->
     session, where = frame.sparkSession, "failed_at < '2024-05-16 22:00' and hour(failed_at) < 5"
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        found = frame.where(is_chosen(where, NOW)).select("failure_id").collect()
+        found = frame.where(is_chosen(where)).select("failure_id").collect()
     finally:
         session.conf.set("spark.sql.session.timeZone", "UTC")
     with Database(NOW) as database:
@@ -171,7 +177,7 @@ def test_a_session_in_another_time_zone_reads_times_alike(frame: "DataFrame") ->
 @pytest.mark.parametrize("expression", ["", "colour = 'red'", "true; select 1", "(select 1) = 1"])
 def test_what_is_refused_on_one_machine_is_refused_before_spark_is_asked(expression: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        check_filter(expression, NOW)
+        Selection(expression, now=NOW).check()
     with pytest.raises(ConfigurationError) as on_one_machine, Database(NOW) as database:
         database.columns_of(expression)
     assert str(refused.value) == str(on_one_machine.value)
@@ -181,5 +187,5 @@ def test_an_expression_that_can_not_be_said_of_a_message_is_an_error_in_two_line
     frame: "DataFrame",
 ) -> None:
     with pytest.raises(ConfigurationError, match="Could not convert") as raised, explained():
-        frame.where(is_chosen("error_type::int > 3", NOW)).count()
+        frame.where(is_chosen("error_type::int > 3")).count()
     assert len(str(raised.value).splitlines()) == 2

@@ -7,7 +7,7 @@ import pytest
 
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
-from redrive.spark_reprocess.row_message import Mode, check_columns
+from redrive.spark_reprocess.row_message import check_columns
 from redrive.spark_reprocess.spark_errors import explained
 from redrive.spark_reprocess.writer import register
 from spark.support import QUEUE, Failures
@@ -81,29 +81,23 @@ def test_a_stream_is_published(spark: "SparkSession", rabbitmq_url: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("mode", "columns", "why"),
+    ("columns", "why"),
     [
-        (Mode.PUBLISH, {"body": "string"}, "no column 'routing_key'"),
+        ({"body": "string"}, "no column 'routing_key'"),
         (
-            Mode.PUBLISH,
             {"routing_key": "string", "body": "int"},
             "'body' is int, not binary or string",
         ),
         (
-            Mode.PUBLISH,
             {"routing_key": "string", "body": "binary", "colour": "string"},
             "the unknown column 'colour'",
         ),
         (
-            Mode.PUBLISH,
             {"routing_key": "string", "body": "binary", "headers": "string"},
             "not map<string,string>",
         ),
-        (Mode.REQUEUE, {"id": "string"}, "no column 'queue'"),
     ],
 )
-def test_columns_that_make_no_message_are_named(
-    mode: Mode, columns: dict[str, str], why: str
-) -> None:
+def test_columns_that_make_no_message_are_named(columns: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        check_columns(mode, columns)
+        check_columns(columns)

@@ -569,7 +569,7 @@ def _ask(
 @contextmanager
 def _stops(printer: Printer) -> "Iterator[None]":
     """Exit with 1 if the job stops itself, and print why."""
-    from redrive.spark_reprocess.guarded_send import StoppedEarly
+    from redrive.spark_reprocess.send import StoppedEarly
 
     try:
         yield

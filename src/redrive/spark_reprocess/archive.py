@@ -8,6 +8,7 @@
     runs/<run>/choice.json                  which messages were chosen to be sent
     runs/<run>/stopped/<job>                why a job stopped
     runs/<run>/ended.json                   written once no message is left to deal with
+    tables/<format>/<run>                   a copy as a table, if one was asked for
     decisions/<digest>/…                    what a DataFrame says is done with which messages
     transformed/run=<run>/choice=<choice>/… messages after their transform
     ledger/run=<run>/job=<job>/…            the outcome of each message, see ledger.py

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from redrive.errors import ConfigurationError
 from redrive.failures.message.columns import COLUMNS, SqlType
 from redrive.failures.store.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY
 from redrive.spark_reprocess.archive import Archive, Run
@@ -15,7 +16,8 @@ from redrive.spark_reprocess.archive_row import (
     REDELIVERED,
     TEXT_BODY,
 )
-from redrive.spark_reprocess.storage import FILE, ROW, read_frame
+from redrive.spark_reprocess.spark_errors import explained, spark_errors
+from redrive.spark_reprocess.storage import FILE, ROW, read_frame, reads_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 RUN = "run"
 WIRE = (BODY_KIND, EXCHANGE, ROUTING_KEY, PROPERTIES, REDELIVERED)
+_PARQUET = "parquet"
+_FORMATS = (_PARQUET, "orc", "delta", "iceberg")
+_NO_FORMAT = "DATA_SOURCE_NOT_FOUND"
 _NAMES = {
     SqlType.TEXT: "string",
     SqlType.NUMBER: "bigint",
@@ -125,11 +130,54 @@ def messages(spark: "SparkSession", archive: Archive, run: str | None = None) ->
     )
 
 
+def check_format(spark: "SparkSession", archive: Archive, format_: str) -> None:
+    """Check that the session can write tables of a format into an archive."""
+    if format_ not in _FORMATS:
+        raise ConfigurationError(
+            f"the format {format_!r} is unknown", f"Give one of {', '.join(_FORMATS)}."
+        )
+    if format_ == _PARQUET:
+        return
+    if not reads_by_spark(spark, archive.storage):
+        raise ConfigurationError(
+            f"Spark has no jars for {archive.storage.uri}, and can't write {format_} there",
+            "Give it the jars, or leave out format=: Arrow writes Parquet.",
+        )
+    try:
+        _ = spark.read.format(format_).load(archive.storage.uri_of(f"tables/{format_}")).schema
+    except spark_errors() as error:
+        if _NO_FORMAT in str(error):
+            raise ConfigurationError(
+                f"this Spark session has no format {format_!r}",
+                "Start it with the jars of that format, or leave out format=: the archive is "
+                "Parquet.",
+            ) from error
+
+
+def messages_as(spark: "SparkSession", archive: Archive, run: Run, format_: str) -> "DataFrame":
+    """Return the messages of a run, read from a table of a format. Tables that an interrupted call
+    left out are written, too."""
+    if format_ == _PARQUET:
+        return messages(spark, archive, run.id)
+    for one in archive.runs():
+        done = f"runs/{one.id}/written-{format_}"
+        if archive.is_drained(one) and not archive.storage.exists(done):
+            archive.storage.make_folder("tables")
+            with explained():
+                messages(spark, archive, one.id).write.format(format_).mode("overwrite").save(
+                    _table_of(archive, one, format_)
+                )
+            archive.storage.write(done, b"")
+    return spark.read.format(format_).load(_table_of(archive, run, format_))
+
+
+def _table_of(archive: Archive, run: Run, format_: str) -> str:
+    return archive.storage.uri_of(f"tables/{format_}/{run.id}")
+
+
 def distinct_ids(spark: "SparkSession", archive: Archive, run: Run, queue: str) -> int:
     """Count the distinct failure ids that a run has of a queue."""
     from pyspark.sql import functions as F
-
-    from redrive.spark_reprocess.spark_errors import explained
 
     with explained():
         return (

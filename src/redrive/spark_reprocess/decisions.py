@@ -31,11 +31,7 @@ _REMEDY = "Give failure_id, and optionally body, to and decision."
 
 
 def decided(archive: Archive, messages: "DataFrame") -> str:
-    """Copy a DataFrame's decisions into the archive; return their digest.
-
-    Raises:
-        ConfigurationError: it has no failure ids, an id twice, or an unknown decision.
-    """
+    """Copy a DataFrame's decisions into the archive; return their digest."""
     from pyspark.sql import functions as F
 
     kinds = {field.name: field.dataType.simpleString() for field in messages.schema.fields}

@@ -28,14 +28,7 @@ _BYTES_IN_A_FILE = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TaskShare:
-    """The messages that one task takes from a queue.
-
-    Args:
-        source: the queue.
-        count: the maximum number of messages to take.
-        name: the share's name; unique in its run, and the same for each attempt.
-        returns: how often the queue takes a message back; None for no limit.
-    """
+    """The messages that one task takes from a queue."""
 
     source: FailedSource
     count: int
@@ -45,18 +38,7 @@ class TaskShare:
 
 @dataclass(frozen=True, slots=True)
 class DrainTask:
-    """The work of a drain task, the same for all shares.
-
-    Args:
-        url: the broker's address, with the password.
-        storage: where the archive is.
-        run: the run's id.
-        file_rows: messages per file. When a task dies, up to this many may be in a file but not
-            acked, and as many again in memory.
-        timeout: how long, in seconds, the broker may be away or deliver nothing from a queue that
-            is not empty.
-        takes: whether messages in a file are acked; otherwise all return to their queue.
-    """
+    """The work of a drain task, the same for all shares."""
 
     url: str = field(repr=False)
     storage: Storage

@@ -41,14 +41,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the ledger.
-
-    Args:
-        id: the message's id in the archive.
-        event: the step or outcome.
-        detail: why it was refused.
-        again: whether it may be a duplicate: a connection was lost before its confirm came.
-    """
+    """A line of the ledger."""
 
     id: str
     event: Event
@@ -69,13 +62,7 @@ _INTENTIONS = (Event.SENDING, Event.RESTORING)
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLedger:
-    """The ledger of one job.
-
-    Args:
-        storage: where the archive is.
-        run: the id of the run that the messages belong to.
-        job: the job's id.
-    """
+    """The ledger of one job."""
 
     storage: Storage
     run: str

@@ -2,89 +2,14 @@
 
 import contextlib
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Self
 
-from redrive.errors import ConfigurationError, RedriveError
-from redrive.failures.failed_queue import FailedQueue
+from redrive.errors import RedriveError
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.local_journal import LocalJournal, is_running
-from redrive.failures.message.route import WayBack
-from redrive.failures.queue.outcome_watch import Watch
-from redrive.failures.queue.return_checks import ReturnChecks
-from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.lifecycle import default_name
 from redrive.spark_reprocess.archive import Run
-from redrive.spark_reprocess.selection import Selection
-from redrive.topology.names import ExchangeFamily
-from redrive.topology.outcome_events import OutcomeTotals
-
-
-class RunWatch:
-    """Several watches as one; a context manager."""
-
-    def __init__(self, watches: Sequence[Watch | ReturnChecks], comes_back_to: str = "") -> None:
-        self._watches = watches
-        self._open = contextlib.ExitStack()
-        self.comes_back_to = comes_back_to
-
-    @property
-    def standing(self) -> OutcomeTotals:
-        """The outcomes known at the last look; may be read from any thread."""
-        return sum((one.standing for one in self._watches), OutcomeTotals())
-
-    def look(self) -> OutcomeTotals:
-        """Return the outcomes known by now. It is safe to look into the queues while messages are
-        sent, since the messages to send are in the archive."""
-        return sum((one.look() for one in self._watches), OutcomeTotals())
-
-    def __enter__(self) -> Self:
-        with self._open:
-            for one in self._watches:
-                self._open.enter_context(one)
-                one.begin()
-                one.sent(0)  # nothing comes from the queue itself: it was drained before
-            self._open = self._open.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-
-def watch_of(
-    url: str,
-    run: Run,
-    family: ExchangeFamily,
-    choice: Selection,
-    job: str,
-    *,
-    arrivals: Callable[[], Mapping[str, Collection[WayBack]]],
-    management_url: str | None = None,
-) -> RunWatch:
-    """Return a watch on the messages that a job sends from a run."""
-    connector = Connector(url, default_name("spark watch", job))
-    if choice.to is not None:
-        return RunWatch([Watch(connector, family, [choice.to], job)])
-    if not run.dead_letter_queues:
-        return RunWatch([Watch(connector, family, run.queues, job)])
-    if run.main_queues:
-        raise ConfigurationError(
-            f"subscribers of {', '.join(run.main_queues)} report which messages succeeded, "
-            f"consumers of {', '.join(run.dead_letter_queues)} do not: one canary can't be judged "
-            "by both",
-            "Leave out --canary and --stop-at, or drain the two kinds into separate archives.",
-        )
-    came = arrivals()
-    watches = [
-        FailedQueue(url, queue, family, management_url=management_url, literal=True).watch(
-            job, arrivals=came.get(queue, ())
-        )
-        for queue in run.dead_letter_queues
-    ]
-    return RunWatch(watches, ", ".join(run.dead_letter_queues))
-
 
 _RUN = "run"
 _CHOICE = ("selection", "transform", "patch", "to", "via", "force", "order_by")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 ID = "id"
+SENT_COLUMNS = (ID, "queue", EXCHANGE, ROUTING_KEY, PROPERTIES, BODY, DEAD_LETTER_QUEUE)
 SENT_BY, SENT_BY_TYPE = "sent_by", "struct<exchange:binary,routing_key:binary>"
 """The way of a message, decided before its body was changed."""
 ORDER_KEY = "order_key"
@@ -48,7 +49,7 @@ AS_TEXT, AS_BYTES = "text", "bytes"
 
 
 class Mode(StrEnum):
-    """What the writer does with its rows."""
+    """What a task does with its rows."""
 
     PUBLISH = "publish"
     REQUEUE = "requeue"
@@ -70,17 +71,6 @@ Row = Mapping[str, Any]
 """A row by column name, with the Python values of Spark's types."""
 
 Prepare = Callable[[Row], PreparedRow]
-_ARCHIVED = {
-    ID: "string",
-    "queue": "string",
-    EXCHANGE: "binary",
-    ROUTING_KEY: "binary",
-    PROPERTIES: "binary",
-    BODY: "binary",
-}
-_ARCHIVED_TOO = {DEAD_LETTER_QUEUE: "string", SENT_BY: SENT_BY_TYPE, EDITED: "string"}
-"""Optional columns of archived rows. Without a dead-letter queue, a row belongs to a subscription;
-without a way, the way is derived from the message itself."""
 _PUBLISHED = {"routing_key": ("string",), "body": ("binary", "string")}
 _OPTIONAL: dict[str, tuple[str, ...]] = {
     ID: ("string",),
@@ -93,34 +83,23 @@ _OPTIONAL: dict[str, tuple[str, ...]] = {
 }
 
 
-def check_columns(mode: Mode, columns: Mapping[str, str]) -> None:
-    """Check that a DataFrame with these columns and Spark types can be written; raise
+def check_columns(columns: Mapping[str, str]) -> None:
+    """Check that a DataFrame with these columns and Spark types can be published; raise
     ConfigurationError if not."""
-    required = (
-        {name: (kind,) for name, kind in _ARCHIVED.items()}
-        if mode is not Mode.PUBLISH
-        else _PUBLISHED
-    )
-    remedy = f"Give {', '.join(f'{name} {kinds[0]}' for name, kinds in required.items())}."
-    for name, kinds in required.items():
+    for name, kinds in _PUBLISHED.items():
         if name not in columns:
-            raise ConfigurationError(f"the DataFrame has no column {name!r}", remedy)
+            raise ConfigurationError(
+                f"the DataFrame has no column {name!r}", "Give routing_key string, body binary."
+            )
         if columns[name] not in kinds:
             raise ConfigurationError(
-                f"the column {name!r} is {columns[name]}, not {' or '.join(kinds)}", remedy
+                f"the column {name!r} is {columns[name]}, not {' or '.join(kinds)}", "Cast it."
             )
-    if mode is not Mode.PUBLISH:
-        for name, kind in _ARCHIVED_TOO.items():
-            if columns.get(name, kind) != kind:
-                raise ConfigurationError(
-                    f"the column {name!r} is {columns[name]}, not {kind}", "Cast it."
-                )
-        return
     for name, kind in columns.items():
-        if name not in required and name not in _OPTIONAL:
+        if name not in _PUBLISHED and name not in _OPTIONAL:
             raise ConfigurationError(
                 f"the DataFrame has the unknown column {name!r}",
-                f"Known columns are {', '.join((*required, *_OPTIONAL))}.",
+                f"Known columns are {', '.join((*_PUBLISHED, *_OPTIONAL))}.",
             )
         if name in _OPTIONAL and kind not in _OPTIONAL[name]:
             raise ConfigurationError(
@@ -153,13 +132,6 @@ def rows_of(batch: "pyarrow.RecordBatch", names: Sequence[str]) -> Iterator[Row]
     columns = [batch.column(name).to_pylist() for name in names]
     for values in zip(*columns, strict=True):
         yield dict(zip(names, values, strict=True))
-
-
-def columns_read(mode: Mode, names: Sequence[str]) -> list[str]:
-    """Return the columns that are needed: the others are not converted to Python values."""
-    return [
-        name for name in names if mode is Mode.PUBLISH or name in _ARCHIVED or name in _ARCHIVED_TOO
-    ]
 
 
 def _message(row: Row) -> FailedMessage:

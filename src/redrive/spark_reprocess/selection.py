@@ -2,11 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from redrive.errors import ConfigurationError
 from redrive.failures.message.columns import BY_NAME
@@ -23,7 +26,6 @@ from redrive.spark_reprocess.transform import Transform, of_each, transform_name
 from redrive.topology.rewrite import MOST_REDRIVES
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from redrive.failures.message import columns as failures_columns
@@ -31,42 +33,12 @@ if TYPE_CHECKING:
 
 _SMALLEST = BY_NAME["size"]
 """The column to read if an expression uses none: a task still needs the number of rows."""
-
-
-def check_filter(expression: str, now: datetime) -> None:
-    """Check a filter expression; raise ConfigurationError if it is invalid, saying where."""
-    with Database(now) as database:
-        database.columns_of(expression)
-
-
-def is_chosen(expression: str, now: datetime) -> "Column":
-    """Return a column that says whether a message matches an expression; it is never null.
-
-    Only columns that the expression uses are sent to the Python processes of the tasks.
-    """
-    import pyarrow as pa
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.functions import arrow_udf
-
-    with Database(now) as database:
-        columns = database.columns_of(expression)
-
-    def meant(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        with Database(now) as database:
-            for rows in batches:
-                table = pa.RecordBatch.from_struct_array(rows)
-                yield pa.array(database.meant_in(expression, table, columns), pa.bool_())
-
-    asked = [F.col(column.name) for column in columns or (_SMALLEST,)]
-    # pyspark infers the function type from the annotations, which its own type stubs don't cover;
-    # it warns if the type is passed explicitly.
-    chosen: Column = arrow_udf(meant, "boolean")(F.struct(*asked))  # type: ignore[call-overload]
-    return chosen
+_SENT_BY = pa.struct([("exchange", pa.binary()), ("routing_key", pa.binary())])
 
 
 FATE, WAY, VERDICT, REASON = "fate", "way", "verdict", "reason"
 """What becomes of a message; where it goes, as text; how reliable that way is, and why."""
-ROUTE = "route"
+_JUDGED = "judged"
 DECISION, TO = "decision", "decided_to"
 """Columns of messages that a DataFrame decides on: what is done with a message, and which queue it
 is sent to."""
@@ -92,11 +64,6 @@ class Decision(StrEnum):
     RESTORE = "restore"
     DISCARD = "discard"
     KEEP = "keep"
-
-
-_ROUTE_TYPE = (
-    f"struct<way: string, goes: boolean, verdict: string, reason: string, parts: {SENT_BY_TYPE}>"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,34 +120,44 @@ class Selection:
         return self.transform if self.patch is None else f"the patch {self.patch}"
 
     def of(self, messages: "DataFrame") -> "DataFrame":
-        """Return the messages to send, or to discard."""
-        from pyspark.sql import functions as F
-
-        meant = self._meant_of(messages)
-        sent = meant if self.discards else meant.where(F.col(WAY).isNotNull())
-        return sent.drop(WAY, ROUTE)
+        """Return the messages to send, or to discard, with the way that each is sent by; that is
+        null if it follows from the queue."""
+        return self._judged_as(Fate.CHOSEN, messages)
 
     def without_way_of(self, messages: "DataFrame") -> "DataFrame":
         """Return the messages that would be sent if they had a sure way back."""
+        return self._judged_as(Fate.NO_WAY, messages)
+
+    def _judged_as(self, fate: Fate, messages: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as F
 
-        return self._meant_of(messages).where(F.col(WAY).isNull()).drop(WAY, ROUTE)
+        judged = messages.withColumn(_JUDGED, self.judged()).where(f"{_JUDGED}.{FATE} = '{fate}'")
+        return judged.withColumn(SENT_BY, F.col(f"{_JUDGED}.{SENT_BY}")).drop(_JUDGED)
 
-    def with_ways(self, messages: "DataFrame") -> "DataFrame":
-        """Add each message's way, which is then used even if its body is changed later."""
+    def judged(self) -> "Column":
+        """Return a column that says what becomes of a message, and which way it is sent.
+
+        Only columns that are needed for it are sent to the Python processes of the tasks.
+        """
         from pyspark.sql import functions as F
+        from pyspark.sql.pandas.functions import arrow_udf
 
-        routed = self._routed(messages)
-        parts = F.col(f"{ROUTE}.parts")
-        if self.decisions is not None:
-            given = F.named_struct(
-                F.lit("exchange"),
-                F.lit(b""),
-                F.lit("routing_key"),
-                F.col(TO).cast("binary"),
-            )
-            parts = F.when(F.col(TO).isNotNull(), given).otherwise(parts)
-        return routed.withColumn(SENT_BY, parts).drop(WAY, ROUTE)
+        def judge(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+            with RowJudge(self) as judge:
+                for rows in batches:
+                    table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
+                    found = judge.of(table).select([FATE, SENT_BY]).combine_chunks()
+                    yield pa.StructArray.from_arrays(
+                        [column.chunk(0) for column in found.columns], found.column_names
+                    )
+
+        with RowJudge(self) as rows:
+            needed = sorted(rows.needed)
+        # pyspark infers the function type from the annotations, which its own type stubs don't
+        # cover; it warns if the type is passed explicitly.
+        kind = f"struct<{FATE}: string, {SENT_BY}: {SENT_BY_TYPE}>"
+        made: Column = arrow_udf(judge, kind)(F.struct(*needed))  # type: ignore[call-overload]
+        return made
 
     def with_order_keys(self, messages: "DataFrame") -> "DataFrame":
         """Add the key that each message is ordered by: the queue that it is sent to, and what
@@ -205,39 +182,6 @@ class Selection:
             place = F.coalesce(F.col(TO), place)
         return messages.withColumn(ORDER_KEY, F.concat_ws("\n", place, made))
 
-    def _meant_of(self, messages: "DataFrame") -> "DataFrame":
-        """Return the messages that match and were not requeued too often, with their ways."""
-        from pyspark.sql import functions as F
-
-        if self.decisions is not None:
-            messages = messages.where(F.col(DECISION) == Decision.REQUEUE)
-        meant = messages if self.where is None else messages.where(is_chosen(self.where, self.now))
-        meant = meant if self.force else meant.where(F.col("redrive_count") < MOST_REDRIVES)
-        return self._routed(meant)
-
-    def _routed(self, messages: "DataFrame") -> "DataFrame":
-        """Add each message's route, and its way as text, which is null if the message stays."""
-        from pyspark.sql import functions as F
-
-        direction = self.direction
-        to = F.col(TO) if self.decisions is not None else F.lit(None).cast("string")
-
-        def route_of(*values: object) -> object:
-            return _route_of(direction, values)
-
-        if not self.asks:
-            # Everything goes to one queue, or all messages are of subscriptions.
-            is_ours = F.col(DEAD_LETTER_QUEUE).isNull()
-            way = F.lit(self.to) if self.to is not None else F.when(is_ours, F.col("queue"))
-            return messages.withColumns(
-                {WAY: F.coalesce(to, way), ROUTE: F.lit(None).cast(_ROUTE_TYPE)}
-            )
-        made = F.udf(route_of, _ROUTE_TYPE, useArrow=False)
-        routed = messages.withColumn(ROUTE, made(*map(F.col, (*NEEDED, DEAD_LETTER_QUEUE))))
-        return routed.withColumn(
-            WAY, F.coalesce(to, F.when(F.col(f"{ROUTE}.goes"), F.col(f"{ROUTE}.way")))
-        )
-
     @property
     def asks(self) -> bool:
         """Whether the way depends on what a message says."""
@@ -251,9 +195,8 @@ class Selection:
     def check(self) -> None:
         """Check that the selection is valid."""
         _ = self.direction
-        if self.where is not None:
-            check_filter(self.where, self.now)
-        self.change()
+        with RowJudge(self):
+            self.change()
         if self.order_by is not None:
             reader_of(self.order_by)
 
@@ -293,29 +236,8 @@ class Selection:
         }
 
 
-def _route_of(direction: Direction, values: Iterable[object]) -> tuple[object, ...] | None:
-    """Return the route of the message with these stored values, in the form of `_ROUTE_TYPE`."""
-    # Spark passes bytes as bytearrays.
-    given = [bytes(one) if isinstance(one, bytearray) else one for one in values]
-    try:
-        route = direction.route_of(message_of(given))
-    except ValueError:  # reported by the task that sends it
-        return None
-    way = route.way
-    return (
-        None if way is None else text_of(str(way)),
-        direction.goes(route),
-        route.verdict.value,
-        route.reason,
-        None if way is None else (bytes_of(way.exchange), bytes_of(way.routing_key)),
-    )
-
-
 class RowJudge:
-    """Says what becomes of each row of a table; closes its database at the end of the block.
-
-    The rules are those of `Selection.of`, for rows that a task has in hand.
-    """
+    """Says what becomes of each row of a table; closes its database at the end of the block."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
@@ -323,7 +245,11 @@ class RowJudge:
         self._database = None if selection.where is None else Database(selection.now)
         self._columns: tuple[failures_columns.Column, ...] = ()
         if self._database is not None and selection.where is not None:
-            self._columns = self._database.columns_of(selection.where) or (_SMALLEST,)
+            try:
+                self._columns = self._database.columns_of(selection.where) or (_SMALLEST,)
+            except BaseException:
+                self._database.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -344,12 +270,10 @@ class RowJudge:
             *((DECISION, TO) if self._selection.decisions is not None else ()),
         }
 
-    def of(self, rows: "pa.Table") -> "pa.Table":
-        """Return the rows, at least one, with the columns `fate`, `way`, `verdict` and `reason`."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return the rows, at least one, with what becomes of each and how it is sent."""
 
-        def column(name: str) -> "pa.Array":
+        def column(name: str) -> pa.Array:
             return rows[name].combine_chunks()
 
         selection, nobody = self._selection, pa.repeat(False, rows.num_rows)
@@ -360,9 +284,12 @@ class RowJudge:
         too_often = pc.greater_equal(column("redrive_count"), MOST_REDRIVES)
         too_often = nobody if selection.force else pc.and_(matches, too_often)
         may_go = pc.and_not(matches, too_often)
-        way, goes, verdict, reason = self._routes(rows, may_go)
+        way, goes, verdict, reason, sent_by = self._routes(rows, may_go)
         if selection.decisions is not None:
-            way, goes = pc.coalesce(column(TO), way), pc.or_(pc.is_valid(column(TO)), goes)
+            to = column(TO)
+            way, goes = pc.coalesce(to, way), pc.or_(pc.is_valid(to), goes)
+            given = [None if one is None else (b"", one.encode()) for one in to.to_pylist()]
+            sent_by = pc.coalesce(pa.array(given, _SENT_BY), sent_by)
         if selection.discards:
             goes = may_go
         fate = pc.if_else(
@@ -370,41 +297,49 @@ class RowJudge:
             pc.if_else(goes, Fate.CHOSEN.value, Fate.NO_WAY.value),
             pc.if_else(too_often, Fate.TOO_OFTEN.value, Fate.LEFT.value),
         )
-        for name, values in ((FATE, fate), (WAY, way), (VERDICT, verdict), (REASON, reason)):
+        found = {FATE: fate, WAY: way, VERDICT: verdict, REASON: reason, SENT_BY: sent_by}
+        for name, values in found.items():
             rows = rows.append_column(name, values)
         return rows
 
-    def _matching(self, rows: "pa.Table") -> list[bool]:
+    def _matching(self, rows: pa.Table) -> list[bool]:
         if self._database is None or self._selection.where is None:
             return [True] * rows.num_rows
         asked = rows.select([column.name for column in self._columns])
         return self._database.meant_in(self._selection.where, asked, self._columns)
 
-    def _routes(
-        self, rows: "pa.Table", may_go: "pa.Array"
-    ) -> "tuple[pa.Array, pa.Array, pa.Array, pa.Array]":
-        """Return each row's way, whether it may be taken, how reliable it is, and why."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
+    def _routes(self, rows: pa.Table, may_go: pa.Array) -> Sequence[pa.Array]:
+        """Return each row's way, whether it may be taken, how reliable it is and why, and what it
+        is sent by if that does not follow from the queue."""
         nothing = pa.nulls(rows.num_rows, pa.string())
         if not self._selection.asks:
             to = self._selection.to
             is_ours = pc.is_null(rows[DEAD_LETTER_QUEUE].combine_chunks())
             own = pc.if_else(is_ours, rows["queue"].combine_chunks(), nothing)
             way = own if to is None else pa.repeat(to, rows.num_rows)
-            return way, pc.is_valid(way), nothing, nothing
+            return way, pc.is_valid(way), nothing, nothing, pa.nulls(rows.num_rows, _SENT_BY)
         columns = [rows[name].to_pylist() for name in (*NEEDED, DEAD_LETTER_QUEUE)]
         routes = [
-            (_route_of(self._direction, values) if may else None) or _NO_ROUTE
+            self._route_of(values) if may else _NO_ROUTE
             for values, may in zip(zip(*columns, strict=True), may_go.to_pylist(), strict=True)
         ]
-        ways, goes, verdicts, reasons = zip(*(route[:4] for route in routes), strict=True)
+        kinds = (pa.string(), pa.bool_(), pa.string(), pa.string(), _SENT_BY)
+        return [
+            pa.array(one, kind) for one, kind in zip(zip(*routes, strict=True), kinds, strict=True)
+        ]
+
+    def _route_of(self, values: Sequence[object]) -> tuple[object, ...]:
+        try:
+            route = self._direction.route_of(message_of(values))
+        except ValueError:  # reported by the task that sends it
+            return _NO_ROUTE
+        way = route.way
         return (
-            pa.array(ways, pa.string()),
-            pa.array(goes, pa.bool_()),
-            pa.array(verdicts, pa.string()),
-            pa.array(reasons, pa.string()),
+            None if way is None else text_of(str(way)),
+            self._direction.goes(route),
+            route.verdict.value,
+            route.reason,
+            None if way is None else (bytes_of(way.exchange), bytes_of(way.routing_key)),
         )
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
-from redrive.spark_reprocess.java import check_java
-from redrive.spark_reprocess.prerequisites import check_libraries
+from redrive.spark_reprocess.prerequisites import check_java, check_libraries
 from redrive.spark_reprocess.spark_errors import explained, first_line, spark_errors
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ from redrive.spark_reprocess.copy_snapshot import copy_snapshot, source_of
 from redrive.spark_reprocess.decisions import unmatched, with_decisions, with_new_bodies
 from redrive.spark_reprocess.drain import FILE_ROWS, limits_of, sources_of
 from redrive.spark_reprocess.drain_task import DrainTask, TaskShare
-from redrive.spark_reprocess.guarded_send import GuardedSend, StoppedEarly
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody
 from redrive.spark_reprocess.reconciliation import Reconciliation, verify
@@ -35,6 +34,7 @@ from redrive.spark_reprocess.report_page import page_of
 from redrive.spark_reprocess.row_message import AS_BYTES, EDITED, ID, Mode
 from redrive.spark_reprocess.run_plan import RunPlan, plan_of
 from redrive.spark_reprocess.selection import DECISION, Decision, Selection
+from redrive.spark_reprocess.send import GuardedSend, StoppedEarly
 from redrive.spark_reprocess.session import parallelism_of
 from redrive.spark_reprocess.settings import JobOptions
 from redrive.spark_reprocess.spark_errors import explained
@@ -51,18 +51,7 @@ _BEFORE = "body_before"
 
 
 class SparkJob:
-    """A job on an archive, phase by phase.
-
-    Args:
-        spark: the session.
-        archive: where messages are kept between the phases.
-        url: the broker's address.
-        options: how messages are sent, and other options of the job.
-        journal: where the job is recorded; None to record nothing.
-        reason: why the job is run, for the journal.
-        on_progress: called with the phase, the number of messages done, and the total.
-        on_note: called with sentences to show to the user while the job runs.
-    """
+    """A job on an archive, phase by phase."""
 
     def __init__(
         self,
@@ -100,23 +89,7 @@ class SparkJob:
         snapshot: Snapshot | None = None,
     ) -> Reconciliation | None:
         """Requeue failed messages to where they failed, in all phases or those that an earlier run
-        did not reach.
-
-        Args:
-            queues: the main queues, or any dead-letter queues; ignored if there is a snapshot.
-            choice: which messages to send, and how to change them; None for all, unchanged.
-            approve: called with the run and its plan; returns whether to send.
-            snapshot: copy messages from this snapshot instead of draining failed queues. Messages
-                that are not chosen stay in the archive.
-
-        Returns:
-            The counted outcome of the messages; None if `approve` said no. The drained messages are
-            then back in their failed queues.
-
-        Raises:
-            StoppedEarly: a guard stopped the job; its `identity` says what was sent by then.
-            RedriveError: the job could not go on; the same call continues it.
-        """
+        did not reach."""
         choice = choice or Selection()
         choice.check()
         run = self.begun(queues, snapshot, choice)
@@ -154,21 +127,7 @@ class SparkJob:
         rest: int = 0,
         order: Mapping[str, object] | None = None,
     ) -> Reconciliation:
-        """Send the chosen messages, and count the outcome of each message of the run.
-
-        Args:
-            run: the run.
-            choice: which messages to send.
-            chosen: the number of chosen messages, as counted by the plan; None to count them first.
-            rest: the number of remaining messages to restore to the queues that they came from, by
-                the plan. Chosen messages without a sure way back stay in the archive, as do
-                messages that could not be sent.
-            order: further options of the order to record in the journal, as JSON values.
-
-        Raises:
-            StoppedEarly: a guard stopped the job; its `identity` says what was sent by then.
-            ConfigurationError: another process is running this job.
-        """
+        """Send the chosen messages, and count the outcome of each message of the run."""
         with self._recording(
             Kind.REQUEUE,
             run,
@@ -269,11 +228,7 @@ class SparkJob:
         return self._options.exchanges or run.family
 
     def copy(self, snapshot: Snapshot) -> Run:
-        """Copy a snapshot into the archive as a new run. The snapshot is left as it is.
-
-        Raises:
-            ConfigurationError: the archive has dealt with all messages of this snapshot before.
-        """
+        """Copy a snapshot into the archive as a new run. The snapshot is left as it is."""
         for run in self.archive.runs():
             if run.source == source_of(snapshot) and self.archive.is_ended(run):
                 raise ConfigurationError(
@@ -289,12 +244,7 @@ class SparkJob:
         )
 
     def sources(self, queues: Sequence[str]) -> list[FailedSource]:
-        """Return the failed queues that these names stand for.
-
-        Raises:
-            ConfigurationError: there is no queue of that name.
-            BrokerUnavailable, PermissionDenied: the broker can't be reached.
-        """
+        """Return the failed queues that these names stand for."""
         return sources_of(self._url, queues, literal=self._options.literal)
 
     def drain(
@@ -364,11 +314,7 @@ class SparkJob:
 
     def chosen(self, run: Run, choice: Selection) -> Selection:
         """Return the selection recorded when sending of the run began, or `choice` if there is none
-        yet.
-
-        Raises:
-            ConfigurationError: a different selection was recorded.
-        """
+        yet."""
         before = self.archive.choice(run)
         if before is None:
             return choice
@@ -437,11 +383,7 @@ class SparkJob:
         snapshot: Snapshot | None = None,
     ) -> RunPlan:
         """Return what is in the failed queues or the snapshot and what would be sent, without
-        taking anything.
-
-        Raises:
-            ConfigurationError: a look would make the broker delete messages.
-        """
+        taking anything."""
         folder = f"_look-{uuid.uuid4().hex[:8]}"
         try:
             archive = Archive(f"{self.archive.storage.uri}/{folder}")
@@ -481,29 +423,12 @@ class SparkJob:
         return run
 
     def whereabouts(self, queues: Sequence[str]) -> list[MessageCounts]:
-        """Return how many messages these target queues hold, and who consumes them.
-
-        Raises:
-            BrokerUnavailable: no broker answered.
-        """
+        """Return how many messages these target queues hold, and who consumes them."""
         places = (whereabouts(self._connector, queue) for queue in queues)
         return [going_on(place, lambda: self._judge) for place in places]
 
     def send(self, run: Run, choice: Selection, *, chosen: int | None = None) -> None:
-        """Send the chosen messages, the canary first.
-
-        Args:
-            run: the run.
-            choice: which messages to send.
-            chosen: the number of chosen messages, as counted by the plan; None to count them first,
-                which reads and filters the whole run once more.
-
-        Raises:
-            StoppedEarly: too few messages were confirmed, some of the canary did not succeed, or
-                too large a share is failing.
-            ConfigurationError: the messages were drained from another broker.
-            RedriveError: the broker was away for too long, or refused.
-        """
+        """Send the chosen messages, the canary first."""
         self.check_broker(run)
         GuardedSend(
             self.archive,
@@ -520,12 +445,7 @@ class SparkJob:
         ).send(chosen)
 
     def restore(self, run: Run, *, refused: bool = True) -> None:
-        """Put the remaining messages back into the queues that they came from.
-
-        Raises:
-            ConfigurationError: the messages were drained from another broker.
-            RedriveError: the broker was away for too long, or refused.
-        """
+        """Put the remaining messages back into the queues that they came from."""
         self.check_broker(run)
         kept = self._messages_of(run)
         with explained():
@@ -595,12 +515,7 @@ class SparkJob:
         return count
 
     def verify(self, run: Run, choice: Selection | None = None) -> Reconciliation:
-        """Count the outcome of each message, and write the JSON and HTML reports of the whole run.
-
-        Args:
-            run: the run.
-            choice: which messages were sent; None for the selection recorded when sending began.
-        """
+        """Count the outcome of each message, and write the reports of the whole run."""
         kept = self._messages_of(run)
         asked = self._judging(run, choice or self._noted(run))
         is_chosen = choice is not None or self.archive.choice(run) is not None
@@ -634,11 +549,7 @@ class SparkJob:
         return Selection() if noted is None else Selection.from_dict(noted)
 
     def check_broker(self, run: Run) -> None:
-        """Check that this is the broker that the run's messages came from.
-
-        Raises:
-            ConfigurationError: it is not, and `another_broker` is off.
-        """
+        """Check that this is the broker that the run's messages came from."""
         here = BrokerURL.parse(self._url).address
         if here != run.address and not self._options.another_broker:
             raise ConfigurationError(
@@ -652,10 +563,8 @@ class SparkJob:
         from pyspark.sql import functions as F
 
         kept, choice = self._messages_of(run), self._judging(run, choice)
+        # The way depends on the original message, not on its changed body.
         messages = choice.of(self._decided(choice, kept.open()))
-        if choice.asks or choice.decisions is not None:
-            # The way depends on the original message, not on its changed body.
-            messages = choice.with_ways(messages)
         if choice.decisions is not None:
             messages = with_new_bodies(messages)
         change = choice.change()

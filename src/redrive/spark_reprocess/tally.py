@@ -73,11 +73,7 @@ WIDTHS = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400
 
 
 class Tally:
-    """The counts of rows that a task has in hand.
-
-    Args:
-        judge: says what becomes of each row.
-    """
+    """The counts of rows that a task has in hand."""
 
     def __init__(self, judge: RowJudge) -> None:
         self._judge = judge

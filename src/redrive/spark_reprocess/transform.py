@@ -13,8 +13,7 @@ from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.message.edit import Edit, calling, function_named
 from redrive.failures.store.stored_message import BODY, DEAD_LETTER_QUEUE, NEEDED, message_of
 from redrive.spark_reprocess.archive import Archive, Run
-from redrive.spark_reprocess.row_message import ID
-from redrive.spark_reprocess.send import SENT_COLUMNS
+from redrive.spark_reprocess.row_message import ID, SENT_COLUMNS
 from redrive.spark_reprocess.spark_errors import explained
 from redrive.spark_reprocess.storage import is_written, read_frame, write_frame
 

@@ -5,9 +5,8 @@ Rows are published pipelined, mandatory and confirmed. Spark retries a task that
 ledger, the retry repeats only messages that were in flight.
 """
 
-import json
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -19,17 +18,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from redrive.errors import ConfigurationError, PublishRefused
-from redrive.failures.message.direction import Direction
-from redrive.failures.queue.failed_queue_base import judge_at
-from redrive.failures.store.stored_message import DEAD_LETTER_QUEUE
-from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.ledger import ArchiveLedger
-from redrive.spark_reprocess.row_message import SENT_BY, Mode, check_columns, columns_read
+from redrive.spark_reprocess.row_message import Mode, check_columns
 from redrive.spark_reprocess.send_task import SendTask, sent_part
 from redrive.spark_reprocess.settings import BATCH, LEAST_SHARE, TIMEOUT
 from redrive.spark_reprocess.storage import Storage
-from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
     import pyarrow
@@ -46,9 +40,8 @@ def register(spark: "SparkSession") -> None:
 class RabbitMQ(DataSource):
     """A Spark data source that publishes the rows of a DataFrame.
 
-    Options: `url`; `mode` (publish, requeue, restore); `job`; `exchange`; `ledger` (an archive's
-    location), `run`; `to` (a queue), `via` (true or false); `batch`; `rate` (messages per second
-    and task); `timeout` (seconds); `least_share`.
+    Options: `url`; `exchange`; `ledger` (an archive's location), `job`, `run`; `batch`; `rate`
+    (messages per second and task); `timeout` (seconds); `least_share`.
     """
 
     @classmethod
@@ -141,9 +134,7 @@ def _check(task: SendTask, messages: list[WriterCommitMessage | None]) -> None:
 
 
 def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask, list[str]]:
-    mode = _mode(options.get("mode", Mode.PUBLISH))
-    names = schema.fieldNames()
-    check_columns(mode, {field.name: field.dataType.simpleString() for field in schema.fields})
+    check_columns({field.name: field.dataType.simpleString() for field in schema.fields})
     url = options.get("url")
     if not url:
         raise ConfigurationError(
@@ -157,7 +148,7 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask,
         raise ConfigurationError("a ledger needs a job and a run", "Give the options job and run.")
     task = SendTask(
         url,
-        mode,
+        Mode.PUBLISH,
         job,
         ArchiveLedger(Storage.at(ledger), options["run"], job) if ledger else None,
         batch=int(_number(options, "batch", BATCH, 1)),
@@ -165,38 +156,8 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[SendTask,
         timeout=_number(options, "timeout", TIMEOUT, 0),
         least_share=_number(options, "least_share", LEAST_SHARE, 0),
         exchange=options.get("exchange", "master"),
-        exchanges=ExchangeFamily()
-        if (family := options.get("family")) is None
-        else ExchangeFamily.from_json(json.loads(family)),
-        direction=_direction(url, options, names),
     )
-    return task, columns_read(mode, names)
-
-
-def _direction(url: str, options: Mapping[str, str], names: Collection[str]) -> Direction:
-    """Return where messages are requeued to. The broker is asked only if rows may come from
-    dead-letter queues and carry no way of their own."""
-    direction = Direction(options.get("to"), _flag(options, "via"), _flag(options, "unchecked"))
-    if not direction.asks_the_broker or DEAD_LETTER_QUEUE not in names or SENT_BY in names:
-        return direction
-    connector = Connector(url, default_name("spark"))
-    return replace(direction, judge=judge_at(connector, options.get("management_url")))
-
-
-def _mode(text: str) -> Mode:
-    try:
-        return Mode(text)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"the writer's mode is {text!r}", f"Give one of {', '.join(Mode)}."
-        ) from error
-
-
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    text = options.get(name, "false")
-    if text not in ("true", "false"):
-        raise ConfigurationError(f"the option {name} is {text!r}", "Give true or false.")
-    return text == "true"
+    return task, schema.fieldNames()
 
 
 def _number(options: Mapping[str, str], name: str, default: float, least: float) -> float:

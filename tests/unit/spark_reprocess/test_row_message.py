@@ -37,7 +37,6 @@ from redrive.spark_reprocess.row_message import (
     Mode,
     PreparedRow,
     Row,
-    check_columns,
     preparer,
 )
 from redrive.topology import headers, rewrite
@@ -45,14 +44,6 @@ from redrive.topology.headers import Delivery
 from redrive.topology.names import ExchangeFamily
 
 PLACE = "orders.dlq"
-COLUMNS = {
-    "id": "string",
-    "queue": "string",
-    EXCHANGE: "binary",
-    ROUTING_KEY: "binary",
-    PROPERTIES: "binary",
-    BODY: "binary",
-}
 
 
 def dead(delivery: Delivery) -> Delivery:
@@ -144,12 +135,6 @@ def test_rows_without_the_column_are_of_subscriptions() -> None:
     row = {**row_of(replace(message(), queue="shop@orders"))}
     del row[DEAD_LETTER_QUEUE]
     assert prepared(row)[1:3] == ("", "shop@orders")
-    check_columns(Mode.REQUEUE, COLUMNS)
-
-
-def test_a_column_of_another_type_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="the column 'dead_letter_queue' is binary"):
-        check_columns(Mode.REQUEUE, {**COLUMNS, DEAD_LETTER_QUEUE: "binary"})
 
 
 def test_a_damaged_row_is_told_of_and_stays() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
-from redrive.spark_reprocess.java import check_java
+from redrive.spark_reprocess.prerequisites import check_java
 from redrive.spark_reprocess.spark_errors import error_of
 
 _SPARK = """\
