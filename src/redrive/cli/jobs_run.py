@@ -42,10 +42,10 @@ def run(
 ) -> None:
     """Run a job that was written down, as a console does.
 
-    It may be waiting, or interrupted, or stopped. A job that waits for approval is approved by it,
-    which whoever asked for it can't do. It runs no Python function: redrive jobs resume does. At a
-    terminal, the whole order is shown first. A script names the order that it runs with --digest; a
-    different order under the same id is refused.
+    The job waits to be run, or was interrupted or stopped. If it waits for approval, this approves
+    it, which whoever asked for it can't do. It runs no Python function: redrive jobs resume does.
+    At a terminal, the whole order is shown first. A script names the order that it runs with
+    --digest; a different order under the same id is refused.
 
     \b
     Example:
@@ -110,4 +110,5 @@ def _said_by(console: int) -> dict[str, str | None]:
 def _end_with(console: int) -> None:
     while os.read(console, 1):
         pass
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # nobody reads what is printed any more
     os.kill(os.getpid(), signal.SIGINT)

@@ -37,6 +37,8 @@ _WHY_THEY_STAY = {
 _CAUSES_SHOWN = 5
 _LONGEST = 200
 
+_CAN_RUN = (State.WAITING, State.ASKED, State.INTERRUPTED, State.STOPPED, State.FAILED)
+
 
 @options.expanded
 def show(
@@ -201,7 +203,7 @@ def _facts(job: JobRecord) -> list[tuple[str, str]]:
         *([("asked for by", job.asked_by)] if job.asked_by else []),
         *([("approved by", job.approved_by)] if job.approved_by else []),
         *order_of(job),
-        *([("digest", job.digest)] if job.state is State.ASKED else []),
+        *([("digest", job.digest)] if job.state in _CAN_RUN else []),
         ("begun at", messages.moment_of(job.begun_at)),
         ("changed at", messages.moment_of(job.changed_at)),
         ("state", job.state.value + (f": {job.problem}" if job.problem else "")),

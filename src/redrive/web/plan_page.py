@@ -6,7 +6,7 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.jobs.approval import ask_as_planned
-from redrive.failures.jobs.job_record import JobRecord
+from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.job_stop import check_alone
 from redrive.failures.message.mask import check_patch
 from redrive.failures.queue.canary import Guards, Unknown
@@ -210,7 +210,7 @@ def _unfinished(context: ConsoleContext, place: QueuePlace) -> list[JobRecord]:
         for job in context.journal_cache.known.jobs
         if (job.queue, job.literal) == (place.name, place.literal)
         and job.kind == "requeue"
-        and job.state in RESUMABLE
+        and job.state in RESUMABLE - {State.WAITING}
         and job.changed_at > since
         and job.sent + job.not_sent < job.planned
     ][:_MOST_UNFINISHED]
