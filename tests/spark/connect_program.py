@@ -14,6 +14,8 @@ from spark.support import QUEUE
 if __name__ == "__main__":
     _, url, place = sys.argv
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Its server then takes any free port; otherwise 15002, which another run may have.
+    os.environ["SPARK_TESTING"] = "1"
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.remote("local[1]")
