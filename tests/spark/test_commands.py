@@ -189,7 +189,7 @@ def _user_interface(spark: "SparkSession") -> Iterator[tuple[str, str]]:
         f"{rest}/jobs",
     ]
     for page in pages:
-        with urllib.request.urlopen(f"{address}{page}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{address}{page}", timeout=120) as answer:
             yield page, answer.read().decode()
 
 
