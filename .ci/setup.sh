@@ -192,7 +192,7 @@ has_java() {
 import sys
 
 from redrive.errors import ConfigurationError
-from redrive.spark_reprocess.java import check_java
+from redrive.spark_reprocess.prerequisites import check_java
 
 try:
     check_java()
