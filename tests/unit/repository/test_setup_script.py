@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,14 @@ def test_everything_that_is_installed_is_pinned_by_its_hash_what_builds_this_pac
         assert re.search(
             r"^uv[-_]build==.* \\$", (ROOT / pins).read_text(encoding="utf-8"), re.MULTILINE
         ), pins
+
+
+def test_every_module_that_a_script_imports_is_in_the_package() -> None:
+    scripts = [*(ROOT / ".ci").glob("*.sh"), *(ROOT / "tests").glob("*/*.sh")]
+    imported = {
+        module
+        for script in scripts
+        for module in re.findall(r"from (redrive[\w.]*) import", script.read_text(encoding="utf-8"))
+    }
+    assert imported
+    assert [module for module in imported if find_spec(module) is None] == []
