@@ -3,7 +3,7 @@ them anew."""
 
 import os
 from array import array
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,9 +42,10 @@ class KnownMessages:
         self._rows = database.execute(
             f"SELECT {_READ} FROM read_parquet({quoted(self.file)}) ORDER BY place"
         )
-        self._ahead: dict[bytes, tuple[int, Cause]] = {}
+        self._ahead: OrderedDict[bytes, tuple[int, Cause]] = OrderedDict()
         self._same: dict[bytes, deque[tuple[int, Cause]]] = {}
         """Further messages with the same bytes."""
+        self._count = 0
         self._causes: dict[tuple[str, str, str], Cause] = {}
         self._are_read = False
         self.places = array("q")
@@ -69,6 +70,7 @@ class KnownMessages:
             self._ahead[digest] = same.popleft()
             if not same:
                 del self._same[digest]
+        self._count -= 1
         place_before, cause = found
         self.places.append(place_before)
         self.places_now.append(place)
@@ -83,10 +85,13 @@ class KnownMessages:
 
     def _read(self) -> bool:
         """Read some messages on, if there are any, and room for them."""
-        if self._are_read or (len(self._ahead) >= _MOST_AHEAD and not self._dropped()):
+        if self._count >= _MOST_AHEAD:
+            self._drop_passed()
+        if self._are_read or self._count >= _MOST_AHEAD:
             return False
         rows = self._rows.fetchmany(_AT_A_TIME)
         self._are_read = not rows
+        self._count += len(rows)
         ahead, causes = self._ahead, self._causes
         for digest, place, error_type, text, frame in rows:
             parts = error_type, text, frame
@@ -99,15 +104,12 @@ class KnownMessages:
                 ahead[digest] = place, cause
         return bool(rows)
 
-    def _dropped(self) -> bool:
-        """Drop messages that the new look has passed over, since they have gone; return whether
-        there were any."""
+    def _drop_passed(self) -> None:
+        """Drop messages that the new look has passed over, since they have gone."""
         last = self.places[-1] if self.places else -1
-        gone = [digest for digest, (place, _) in self._ahead.items() if place < last]
-        for digest in gone:
-            del self._ahead[digest]
-            self._same.pop(digest, None)
-        return bool(gone)
+        while self._ahead and next(iter(self._ahead.values()))[0] < last:
+            digest, _ = self._ahead.popitem(last=False)
+            self._count -= 1 + len(self._same.pop(digest, ()))
 
 
 def digest_to_keep(message: FailedMessage) -> bytes:

@@ -101,6 +101,19 @@ def test_only_so_many_messages_are_held_to_be_recognized(tmp_path: Path) -> None
     assert recognized(index, tmp_path / "most", most_gone) == [False, False, True]
 
 
+@pytest.mark.usefixtures("few_ahead")
+def test_messages_that_are_all_alike_are_held_no_more_than_others(tmp_path: Path) -> None:
+    index = index_in(tmp_path)
+    keep(index, [message(1)] * 30)
+    look = index.find(KEPT_QUEUE)
+    assert look is not None
+    with duckdb.connect(":memory:") as database:
+        known = KnownMessages(index.folder / look.file, tmp_path, database)
+        assert not known.recognizes(FailedMessage(message(2)), 0)
+        assert sum(map(len, known._same.values())) < 12
+        assert all(known.recognizes(FailedMessage(message(1)), place) for place in range(1, 31))
+
+
 def test_a_former_look_that_another_process_replaces_meanwhile_is_read_all_the_same(
     tmp_path: Path,
 ) -> None:
