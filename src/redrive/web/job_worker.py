@@ -77,8 +77,10 @@ class JobWorker:
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
+        self._beginning: set[QueuePlace] = set()
+        """The queues whose next job is being written down."""
         self._threads: list[threading.Thread] = []
         self._is_closed = False
 
@@ -130,28 +132,44 @@ class JobWorker:
         """Write a planned job down, start it, and return its id."""
         with self._lock:
             self._check_free(place)
+            self._beginning.add(place)
+        try:
+            # Not under the lock: pages ask for the state of jobs, and the broker may be slow.
             with self.journal() as journal:
                 record = write_down(failed, journal, order, plan, reason=reason)
-            self.run(record)
+        except BaseException:
+            with self._lock:
+                self._beginning.discard(place)
+            raise
+        with self._lock:
+            self._beginning.discard(place)
+            self._run(record)
         return record.id
 
     def run(self, record: JobRecord) -> None:
         """Run a job of the journal, if it still is what this record says."""
         with self._lock:
-            self._check_free(QueuePlace(record.queue, record.literal))
-            if record.id in self._runs:
-                self._runs.pop(record.id).leave.set()
-            run = self._runs[record.id] = self._started(record)
-            thread = threading.Thread(
-                target=self._follow, args=(run,), name=f"redrive-job-{run.id[:8]}", daemon=True
-            )
-            self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+            self._run(record)
+
+    def _run(self, record: JobRecord) -> None:
+        self._check_free(QueuePlace(record.queue, record.literal))
+        if record.id in self._runs:
+            self._runs.pop(record.id).leave.set()
+        run = self._runs[record.id] = self._started(record)
+        thread = threading.Thread(
+            target=self._follow, args=(run,), name=f"redrive-job-{run.id[:8]}", daemon=True
+        )
         thread.start()
+        self._threads = [one for one in self._threads if one.is_alive()] + [thread]
 
     def _check_free(self, place: QueuePlace) -> None:
         """Check that no job of a queue is running here."""
         if self._is_closed:
             raise ConfigurationError("this console is shutting down", "Restart redrive web.")
+        if place in self._beginning:
+            raise ConfigurationError(
+                f"another job of {place.name!r} is about to begin here", "Wait until it ends."
+            )
         for run in self._runs.values():
             if run.place == place and not run.has_ended:
                 raise ConfigurationError(
