@@ -114,6 +114,7 @@ class RequeueJob:
         self._sent_before = 0
         self._unknown_before = 0
         self._stopped = ""
+        self._is_listening = False
 
     def run(self, on_progress: Progress, cancel: Cancel) -> tuple[JobRecord, RequeueReport]:
         """Send the messages, and record the outcome."""
@@ -130,7 +131,7 @@ class RequeueJob:
                 self._listen()
                 self._send_in_stages(watch, on_progress, cancel)
                 if watch is not None:
-                    self._note_what_was_heard(watch)
+                    self._note_what_was_heard(watch, cancel)
         except RedriveError as error:
             self._write_down(State.FAILED, str(error).partition("\n")[0])
             raise
@@ -212,11 +213,11 @@ class RequeueJob:
             self._job = replace(heard, state=State.RUNNING)
         self._unknown_before = self._job.unknown
 
-    def _note_what_was_heard(self, watch: Watch | ReturnChecks) -> None:
+    def _note_what_was_heard(self, watch: Watch | ReturnChecks, cancel: Cancel) -> None:
         """Record the outcomes that the run has learned, so that the journal knows them, too.
 
         They come to the job's own queue as they come to the watch, but a quorum queue has them a
-        moment later.
+        moment later. Nobody who cancels waits for that.
         """
         known_before = _told_of(self._job)
         deadline = time.monotonic() + _TOLD_WITHIN
@@ -224,11 +225,12 @@ class RequeueJob:
             while True:
                 standing = watch.standing
                 came_back = standing.failed_again if self._comes_back_to else self._job.failed_here
-                told = self._failed._heard(self._job.id)
+                told = self._failed._heard(self._job.id) if self._is_listening else []
                 heard = self._journal.heard(self._job.id, told, came_back)
                 self._job = replace(heard, state=State.RUNNING)
                 is_behind = _told_of(heard) - known_before < standing.heard_of
-                if self._comes_back_to or not is_behind or time.monotonic() > deadline:
+                is_late = cancel.is_set() or time.monotonic() > deadline
+                if not self._is_listening or not is_behind or is_late:
                     return
                 time.sleep(_GLANCE_SECONDS)
 
@@ -238,6 +240,7 @@ class RequeueJob:
             return  # nobody would ask, or its consumers report nothing
         try:
             self._failed._listen(self._job.id)
+            self._is_listening = True
         except RedriveError as error:
             self._on_notice(
                 "Reports of subscribers about this job can't be kept: "
