@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from deliveries import failed, table
 from failed_deliveries import failed_deliveries
-from redrive.amqp.field_table import FieldValue, Table
+from redrive.amqp.field_table import Table
 from redrive.amqp.properties import Properties
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.topology import digest as digests
-from redrive.topology.digest import digest_of, quick_digest
+from redrive.topology.digest import digest_of
 from redrive.topology.headers import Delivery
 
 OURS = table(redrive_failure_id="one", redrive_error_type="KeyError", tenant="acme")
@@ -105,54 +105,3 @@ def test_names_that_there_is_no_room_to_learn_change_no_digest(
     monkeypatch.setattr(digests, "_RULES", {})
     assert digest() == before
     assert digests._RULES == {}
-
-
-NONE = Properties()
-
-
-def quick(headers: Table = OURS, body: bytes = b"{}", properties: Properties = NONE) -> bytes:
-    return quick_digest("q", properties._replace(headers=headers).encode(), body)
-
-
-@given(failed_deliveries(), failed_deliveries())
-def test_messages_that_the_quick_digest_takes_for_one_are_one(one: Delivery, two: Delivery) -> None:
-    def both(delivery: Delivery) -> tuple[bytes, str]:
-        parts = delivery.routing_key, delivery.properties.encode(), delivery.body
-        return quick_digest(*parts), digest_of(*parts)
-
-    (quick_one, whole_one), (quick_two, whole_two) = both(one), both(two)
-    assert quick_one != quick_two or whole_one == whole_two
-
-
-@pytest.mark.parametrize("counts", [{"x-delivery-count": 3}, {"x-acquired-count": 4}])
-@pytest.mark.parametrize("headers", [OURS, Table(), Table(OURS.raw_fields(), b"\x03bad")])
-@pytest.mark.parametrize(
-    "properties",
-    [
-        NONE,
-        Properties(content_type="text/plain", content_encoding="gzip", type="order"),
-    ],
-)
-def test_what_the_broker_counts_changes_no_quick_digest(
-    headers: Table, counts: dict[str, FieldValue], properties: Properties
-) -> None:
-    again = headers.with_values(counts)
-    assert quick(again, properties=properties) == quick(headers, properties=properties)
-    assert quick(again, b"[]", properties) != quick(headers, b"{}", properties)
-
-
-def test_a_count_that_can_not_be_read_is_a_part_of_the_message() -> None:
-    (field,) = table(x_delivery_count=3).raw_fields()
-    cut_off = Table((*OURS.raw_fields(), (field[0], field[1][:2])))
-    assert quick(cut_off) != quick()
-
-
-def test_a_message_without_properties_has_a_quick_digest() -> None:
-    assert quick_digest("q", Properties().encode(), b"") != quick_digest("q", b"\0\0", b"{}")
-
-
-def test_in_order_it_is_the_digest_of_ordered_headers() -> None:
-    ordered = Properties(headers=Table(sorted(OURS.raw_fields()))).encode()
-    mixed = Properties(headers=Table(sorted(OURS.raw_fields())[::-1])).encode()
-    assert quick_digest("q", mixed, b"", in_order=True) == quick_digest("q", ordered, b"")
-    assert quick_digest("q", mixed, b"") != quick_digest("q", ordered, b"")

@@ -30,7 +30,7 @@ from redrive.failures.message.failed_message import (
 from redrive.failures.message.readable_values import checked_json
 from redrive.failures.store.database import quoted
 from redrive.failures.store.index import MOST_OF_A_BODY, Index, StoredLook
-from redrive.failures.store.known_messages import DIGEST, KnownMessages, digest_to_keep
+from redrive.failures.store.known_messages import DIGEST, KnownMessages, recognized_by
 from redrive.failures.store.removals import mark_of
 from redrive.failures.store.stored_message import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, bytes_of
 from redrive.failures.store.stored_message import message_of as stored_message_of
@@ -192,7 +192,7 @@ class IndexWriter:
             property_bytes_of(message),
             body if is_whole else b"",
             b"" if key.isascii() else bytes_of(key),
-            digest_to_keep(message),
+            recognized_by(message),
         )
         self._bytes += self._file.write(b"".join((_LENGTHS.pack(*map(len, parts)), *parts)))
         self._queue, self._place = delivery.queue, message.dead_letter_queue

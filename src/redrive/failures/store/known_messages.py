@@ -16,10 +16,11 @@ from redrive.failures.message.failed_message import (
     remember_cause,
 )
 from redrive.failures.store.database import quoted
-from redrive.topology.digest import quick_digest
+from redrive.topology.digest import digest_of
 
 DIGEST = "digest"
 """The column of what a message is recognized by."""
+_SIZE = 16
 _AT_A_TIME = 5000
 _MOST_AHEAD = 50_000
 """How many messages of the earlier look are held to be recognized. A new look passes those that are
@@ -56,13 +57,10 @@ class KnownMessages:
     def recognizes(self, message: FailedMessage, place: int) -> bool:
         """Return whether the earlier look has a message, and note its place in the new one. The
         message then knows its cause."""
-        digest = _digest_of(message)
+        digest = recognized_by(message)
         found = self._ahead.pop(digest, None)
-        if found is None:
-            digest = digest_to_keep(message)
+        while found is None and self._read():
             found = self._ahead.pop(digest, None)
-            while found is None and self._read():
-                found = self._ahead.pop(digest, None)
         if found is None:
             return False
         if digest in self._same:
@@ -112,13 +110,8 @@ class KnownMessages:
             self._count -= 1 + len(self._same.pop(digest, ()))
 
 
-def digest_to_keep(message: FailedMessage) -> bytes:
-    """Return what a message is recognized by in the next look."""
-    return _digest_of(message, in_order=True)
-
-
-def _digest_of(message: FailedMessage, *, in_order: bool = False) -> bytes:
+def recognized_by(message: FailedMessage) -> bytes:
+    """Return what a message is recognized by in the next look: the beginning of its digest."""
     delivery = message.delivery
-    return quick_digest(
-        delivery.routing_key, property_bytes_of(message), delivery.body, in_order=in_order
-    )
+    whole = digest_of(delivery.routing_key, property_bytes_of(message), delivery.body)
+    return bytes.fromhex(whole)[:_SIZE]
