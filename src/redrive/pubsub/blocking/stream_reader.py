@@ -16,13 +16,13 @@ _MOMENT = 0.05
 _MOST_AT_ONCE = 200
 
 
-class Carrier(Protocol):
+class SharedConnection(Protocol):
     """A connection that others may use, too."""
 
-    def carry(self, rider: Listener, /) -> None:
+    def add_listener(self, listener: Listener, /) -> None:
         """Tell a listener when the connection is up, and when it is lost."""
 
-    def drop(self, rider: Listener, /) -> None:
+    def remove_listener(self, listener: Listener, /) -> None:
         """Tell a listener nothing more."""
 
     def call(self, function: Callable[[], None], /) -> None:
@@ -36,25 +36,29 @@ class _OwnConnection:
         self._link = Link(connector, listener)
         self.call = self._link.call
 
-    def carry(self, _: Listener) -> None:
+    def add_listener(self, _: Listener) -> None:
         self._link.start()
 
-    def drop(self, _: Listener) -> None:
+    def remove_listener(self, _: Listener) -> None:
         self._link.close()
 
 
 class StreamReader:
     """Consumes a stream for a caller's thread; a context manager.
 
-    It opens a connection of its own, unless another one carries it.
+    It opens a connection of its own, unless it is given one to share.
     """
 
     def __init__(
-        self, connector: Connector, stream: str, start: int | str, carrier: Carrier | None = None
+        self,
+        connector: Connector,
+        stream: str,
+        start: int | str,
+        shared: SharedConnection | None = None,
     ) -> None:
         self._stream = stream
         self._start = start
-        self._carrier = carrier or _OwnConnection(connector, self)
+        self._connection = shared or _OwnConnection(connector, self)
         self._inbox: SimpleQueue[Row | RedriveError] = SimpleQueue()
         self._consumer: StreamConsumer | None = None
         self._taken = 0
@@ -76,7 +80,7 @@ class StreamReader:
         self._taken += 1
         if self._taken % _ACKED_TOGETHER == 0:
             tag = self._taken
-            self._carrier.call(lambda: self._ack(tag))
+            self._connection.call(lambda: self._ack(tag))
         return found
 
     def come(self) -> Iterator[Row]:
@@ -89,11 +93,11 @@ class StreamReader:
 
     def close(self) -> None:
         """Stop reading."""
-        self._carrier.call(self._stop)
-        self._carrier.drop(self)
+        self._connection.call(self._stop)
+        self._connection.remove_listener(self)
 
     def __enter__(self) -> Self:
-        self._carrier.carry(self)
+        self._connection.add_listener(self)
         return self
 
     def __exit__(self, *_: object) -> None:

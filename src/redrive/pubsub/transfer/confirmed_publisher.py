@@ -55,7 +55,7 @@ class Sending:
         self._state = threading.Condition()
         self._connection: Wire | None = None
         self._publishes_on: Wire | None = None
-        self._riders: list[Listener] = []
+        self._listeners: list[Listener] = []
         self._up = False
         self._frame_max = 0
         self._failure: RedriveError | None = None
@@ -101,20 +101,20 @@ class Sending:
         """Publish messages; the `settled` callback of each is called on the I/O thread."""
         self._mailbox.put(batch)
 
-    def carry(self, rider: Listener) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Let another listener use the connection, too: it is told when the connection is up, and
         when it is lost. It may open channels, and close them when it has been dropped."""
 
-        def carry() -> None:
-            self._riders.append(rider)
+        def add() -> None:
+            self._listeners.append(listener)
             if self._connection is not None:
-                rider.connected(self._connection)
+                listener.connected(self._connection)
 
-        self.call(carry)
+        self.call(add)
 
-    def drop(self, rider: Listener) -> None:
-        """Tell a rider nothing more."""
-        self.call(lambda: self._riders.remove(rider) if rider in self._riders else None)
+    def remove_listener(self, listener: Listener) -> None:
+        """Tell a listener nothing more."""
+        self.call(lambda: self._listeners.remove(listener) if listener in self._listeners else None)
 
     def call(self, function: Callable[[], None]) -> None:
         """Run a function on the I/O thread soon, or never if the connection has ended."""
@@ -141,8 +141,8 @@ class Sending:
         """Take the lock if there is one, then start publishing."""
         if self._connection is not connection:  # and not another try for the lock
             self._connection = connection
-            for rider in tuple(self._riders):
-                rider.connected(connection)
+            for listener in tuple(self._listeners):
+                listener.connected(connection)
         if self._lock is None:
             self._begin(connection)
         else:
@@ -151,15 +151,15 @@ class Sending:
     def disconnected(self, error: RedriveError) -> None:
         """Settle unconfirmed messages; the link will reconnect."""
         self._connection = self._publishes_on = None
-        for rider in tuple(self._riders):
-            rider.disconnected(error)
+        for listener in tuple(self._listeners):
+            listener.disconnected(error)
         self._set(up=False)
         self._outbox.disconnected(error)
 
     def gave_up(self, error: RedriveError) -> None:
         """Note that the link has failed for good."""
-        for rider in tuple(self._riders):
-            rider.gave_up(error)
+        for listener in tuple(self._listeners):
+            listener.gave_up(error)
         self._set(up=False, failure=error)
 
     def ended(self) -> None:
@@ -167,8 +167,8 @@ class Sending:
         closed = BrokerUnavailable(
             self._link.address, "the connection was closed before the message was confirmed"
         )
-        for rider in tuple(self._riders):
-            rider.gave_up(self._failure or closed)
+        for listener in tuple(self._listeners):
+            listener.gave_up(self._failure or closed)
         self._set(up=False, failure=self._failure or closed)
         self._outbox.fail_all(self._failure or closed)
 
