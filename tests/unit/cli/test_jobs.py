@@ -1,6 +1,5 @@
 """`redrive jobs` on a local journal, where no broker answers."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,8 +77,9 @@ def test_outcomes_that_are_more_than_the_messages_are_explained(
 class JournalOfAnna(LocalJournal):
     """A journal that somebody has open, whom the broker vouches for."""
 
-    def _signed(self, job: JobRecord) -> JobRecord:
-        return replace(job, user="anna")
+    @property
+    def _user(self) -> str:
+        return "anna"
 
 
 def test_a_job_that_waits_is_not_declined_where_nobody_else_would_see_it(

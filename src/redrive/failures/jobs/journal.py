@@ -29,11 +29,7 @@ from redrive.failures.jobs.journal_entry import (
     NewerEntry,
     Unreadable,
 )
-from redrive.failures.jobs.journal_stream import (
-    DEFAULT_MAX_AGE,
-    JobLocked,
-    JournalStream,
-)
+from redrive.failures.jobs.journal_stream import DEFAULT_MAX_AGE, JobLocked, JournalStream
 from redrive.failures.jobs.local_journal import JournalUnusable, LocalJournal, is_running
 from redrive.failures.store.operator_name import whoami
 from redrive.pubsub.blocking.stream_reader import StreamReader
@@ -94,7 +90,6 @@ class Journal(LocalJournal):
         self._firm = False
         self._confirmed: list[str] = []
         self._told_progress: dict[str, float] = {}
-        self._runs: dict[str, str] = {}
         self._locked_job = ""
         self._follower: StreamReader | None = None
         self._appending = threading.RLock()
@@ -158,9 +153,6 @@ class Journal(LocalJournal):
         self._freshen()
         super().remark(remark)
 
-    def _vouched(self, remark: CauseRemark) -> CauseRemark:
-        return replace(remark, user=self._stream.user)
-
     def _tell_of_what_was_dropped(self) -> None:
         """Warn about jobs in the stream whose beginning the broker has dropped.
 
@@ -223,7 +215,6 @@ class Journal(LocalJournal):
         """
         is_known = self._found(job.id) is not None
         self._locked_job = ""
-        self._runs.pop(job.id, None)
         self._online(lambda: self._lock_job(job.id, is_known=is_known))
         if is_known:
             job = self._as_known(job)
@@ -371,8 +362,12 @@ class Journal(LocalJournal):
             not_sent=known.not_sent,
         ).with_known_of(known)
 
+    @property
+    def _user(self) -> str:
+        return self._stream.user
+
     def _signed(self, job: JobRecord) -> JobRecord:
-        return replace(job, user=self._stream.user, locked=bool(self._locked_job))
+        return replace(super()._signed(job), locked=bool(self._locked_job))
 
     def _is_running(self, job: JobRecord) -> bool:
         if job.state is not State.RUNNING:
@@ -402,22 +397,17 @@ class Journal(LocalJournal):
         if self._firm:
             self._append_noted()
 
-    def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
-        super()._note(sqlite, entry, firm=firm)
-        if entry.job not in self._runs:
-            known = journal_tables.found(sqlite, entry.job)
-            self._runs[entry.job] = "" if known is None else known.run
-        own_run = self._runs[entry.job] if entry.record is None else entry.record.run
-        run = entry.run or own_run
-        body = self._encoded(replace(entry, run=run))
+    def _share(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool) -> None:
+        if entry.step is JobStep.PROGRESS and not firm and not self._is_due(entry.job):
+            return
+        body = self._encoded(entry)
         id_ = uuid.UUID(entry.id).bytes
         sqlite.execute("INSERT INTO seen VALUES (?)", (id_,))
         sqlite.execute(
             "INSERT INTO own (id, place, job, body) VALUES (?, ?, ?, ?)",
             (id_, self.place, entry.job, body),
         )
-        if entry.job:
-            self._note_place(sqlite, entry.job)
+        self._note_place(sqlite, entry.job)
         self._noted.append((entry.id, body))
         self._firm = self._firm or firm
 
@@ -430,15 +420,13 @@ class Journal(LocalJournal):
             body = short.encode(bodies=False)
         return body
 
-    def _note_progress(self, sqlite: sqlite3.Connection, job: JobRecord) -> None:
+    def _is_due(self, job_id: str) -> bool:
+        """Check whether others should hear of a job's progress again."""
         now = time.monotonic()
-        if now - self._told_progress.get(job.id, now) >= _PROGRESS_EVERY:
-            # It is appended with the next messages that are recorded.
-            self._note(
-                sqlite, JournalEntry(JobStep.PROGRESS, job.id, whoami(), record=job), firm=False
-            )
-            self._told_progress[job.id] = now
-        self._told_progress.setdefault(job.id, now)
+        is_due = now - self._told_progress.setdefault(job_id, now) >= _PROGRESS_EVERY
+        if is_due:
+            self._told_progress[job_id] = now
+        return is_due
 
     def _append_noted(self) -> None:
         with self._appending:
@@ -662,10 +650,6 @@ class Journal(LocalJournal):
         if entry.step is JobStep.READ:
             return set()
         id_ = uuid.UUID(entry.id).bytes
-        if entry.remark is not None:
-            sqlite.execute("DELETE FROM own WHERE id = ?", (id_,))
-            journal_tables.put_remark(sqlite, self.place, entry.remark)
-            return set()
         if entry.step is JobStep.ASKED or not journal_tables.waits(sqlite, entry.job):
             self._note_place(sqlite, entry.job)
         sqlite.execute("DELETE FROM own WHERE id = ?", (id_,))
@@ -673,14 +657,15 @@ class Journal(LocalJournal):
             return set()
         entry = _not_of_the_future(entry)
         own = sqlite.execute("SELECT 1 FROM own WHERE job = ?", (entry.job,)).fetchone()
-        journal_tables.apply(sqlite, entry)
+        journal_tables.apply(sqlite, entry, self.place)
         if not journal_tables.waits(sqlite, entry.job):
             self._note_place(sqlite, entry.job)
         is_late = own is not None and not journal_tables.is_additive(entry)
         return {entry.job} if is_late else set()
 
     def _note_place(self, sqlite: sqlite3.Connection, job_id: str) -> None:
-        sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (job_id, self.place))
+        if job_id:
+            sqlite.execute("INSERT OR IGNORE INTO known_at VALUES (?, ?)", (job_id, self.place))
 
     def _apply_again(self, jobs: set[str], mark: str) -> None:
         """Rebuild the state of some jobs in the stream's order, with entries not yet in the stream

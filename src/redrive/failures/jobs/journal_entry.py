@@ -36,6 +36,7 @@ LONGEST_BODY = 4 * 1024 * 1024
 
 _ID = re.compile(r"[0-9A-Za-z._:%-]{1,100}")
 _DIGEST_SIZE = 32
+_DIGEST = re.compile("[0-9a-f]{64}")
 _LONGEST_TEXT = 64 * 1024
 _LARGEST_NUMBER = 2**53
 """Far more than any number of messages; sums of such numbers still fit into SQLite's integers."""
@@ -220,8 +221,9 @@ class JournalEntry:
             values["record"] = _record_in_json(self.record, whole=self.step in WHOLE, bodies=bodies)
         if self.handed_over:
             values["handed_over"] = self.handed_over
-        if self.digests:
-            values["digests"] = _base64(b"".join(map(bytes.fromhex, self.digests)))
+        # Jobs of redrive 0.1 recorded failure ids instead of digests: they stay in the file.
+        if digests := [one for one in self.digests if _DIGEST.fullmatch(one)]:
+            values["digests"] = _base64(b"".join(map(bytes.fromhex, digests)))
         if self.told:
             values["told"] = dict(self.told)
         if self.original is not None:

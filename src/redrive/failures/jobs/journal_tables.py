@@ -1,4 +1,8 @@
-"""The tables of the local journal, and how entries of the shared journal change them."""
+"""The tables of the local journal, and how entries change them.
+
+Whatever is written into the journal is an entry, and `apply` is the only way in which one changes
+the tables, whether it was written here or read from the stream at the broker.
+"""
 
 import contextlib
 import json
@@ -14,12 +18,12 @@ from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.journal_entry import WHOLE, JobEvent, JobStep, JournalEntry, Original
 
 VERSION = 4
-_LONGEST_PROBLEM = 1000
 """The version of the file.
 
 Version 0 is that of redrive 0.1 and 0.2, which has the first four tables. Version 2 doesn't know
 jobs that wait for approval. Version 3 finds jobs by reading all of them.
 """
+_LONGEST_PROBLEM = 1000
 MOST_JOBS = 10_000
 """Number of jobs kept; the oldest are dropped first, but those that run or wait last."""
 SCHEMA = """
@@ -295,11 +299,10 @@ def under_way(sqlite: sqlite3.Connection, job_id: str) -> Iterable[str]:
         yield digest
 
 
-def add_under_way(sqlite: sqlite3.Connection, job_id: str, digests: Iterable[str]) -> int:
-    """Record messages in flight; return how many of them were new."""
-    return sqlite.executemany(
+def _add_under_way(sqlite: sqlite3.Connection, job_id: str, digests: Iterable[str]) -> None:
+    sqlite.executemany(
         "INSERT OR IGNORE INTO under_way VALUES (?, ?)", ((job_id, one) for one in digests)
-    ).rowcount
+    )
 
 
 def put_stop(sqlite: sqlite3.Connection, run: str, by: str) -> None:
@@ -349,19 +352,22 @@ def is_additive(entry: JournalEntry) -> bool:
     return entry.step in _ADDITIVE or entry.step in (JobStep.READ, JobStep.REMARK)
 
 
-def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
-    """Apply an entry to the tables.
+def apply(sqlite: sqlite3.Connection, entry: JournalEntry, place: str = "") -> None:
+    """Apply an entry of a broker and virtual host to the tables.
 
     Entries other than additive ones may be applied again: they describe a state, not a change.
     """
+    if entry.remark is not None:
+        put_remark(sqlite, place, entry.remark)
+        return
     known = found(sqlite, entry.job)
     if known is not None and not _may_follow(entry, known):
         before = run_before(sqlite, entry.job)
         if before is None or not _is_of_run(entry, before):
             return
         known = _restore_run(sqlite, before, known)
-    if known is None or (known.state is State.ASKED and entry.step is JobStep.RESUMED):
-        set_owner(sqlite, entry.job, entry.user)
+    if known is None or _is_first_run(entry, known):
+        _set_owner(sqlite, entry.job, entry.user)
     elif _displaces(sqlite, entry, known):
         _keep_run(sqlite, known)
     put_event(sqlite, entry)
@@ -371,9 +377,7 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
     if entry.record is not None:
         _apply_record(sqlite, entry, entry.record, known, settled)
     if entry.step in _OF_A_RUN:
-        if entry.step is not JobStep.SENDING:
-            sqlite.execute("DELETE FROM under_way WHERE job = ?", (entry.job,))
-        add_under_way(sqlite, entry.job, entry.digests)
+        _set_under_way(sqlite, entry)
         # A settled message is never sent again, whatever later entries say.
         least = settled + _count_under_way(sqlite, entry.job)
         set_handed_over(sqlite, entry.job, max(entry.handed_over, least))
@@ -381,9 +385,28 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
         _keep(sqlite, entry, entry.original)
 
 
-def set_owner(sqlite: sqlite3.Connection, job_id: str, user: str) -> None:
+def _is_first_run(entry: JournalEntry, known: JobRecord) -> bool:
+    """Check whether a job begins that was only asked for, or written down, before."""
+    return entry.step in (JobStep.BEGUN, JobStep.RESUMED) and known.state in (
+        State.ASKED,
+        State.WAITING,
+    )
+
+
+def _set_owner(sqlite: sqlite3.Connection, job_id: str, user: str) -> None:
     """Record whose job it is."""
     sqlite.execute("INSERT OR REPLACE INTO owner VALUES (?, ?)", (job_id, user))
+
+
+def _set_under_way(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
+    """Record the messages in flight that an entry lists: more of them, or all."""
+    known, listed = set(under_way(sqlite, entry.job)), set(entry.digests)
+    if entry.step is not JobStep.SENDING:
+        sqlite.executemany(
+            "DELETE FROM under_way WHERE job = ? AND failure_id = ?",
+            ((entry.job, one) for one in known - listed),
+        )
+    _add_under_way(sqlite, entry.job, listed - known)
 
 
 def _keep_run(sqlite: sqlite3.Connection, known: JobRecord) -> None:
@@ -409,7 +432,7 @@ def _restore_run(sqlite: sqlite3.Connection, before: JobRecord, known: JobRecord
     put(sqlite, restored)
     set_handed_over(sqlite, before.id, int(row[0]))
     sqlite.execute("DELETE FROM under_way WHERE job = ?", (before.id,))
-    add_under_way(sqlite, before.id, json.loads(row[1]))
+    _add_under_way(sqlite, before.id, json.loads(row[1]))
     drop_run_before(sqlite, before.id)
     sqlite.execute("DELETE FROM newer WHERE job = ?", (before.id,))
     return restored
@@ -497,6 +520,7 @@ def wait_again(sqlite: sqlite3.Connection, asked: JournalEntry) -> None:
         )
 
 
+_LISTS = ("duplicate_ids", "not_sent_ids")
 _STATES = {
     JobStep.ASKED: State.ASKED,
     JobStep.BEGUN: State.RUNNING,
@@ -546,7 +570,8 @@ def _apply_record(
         # The identities of requester and approver come from the broker.
         record = replace(record, asked_by=known.by, approved_by=record.by)
     if entry.step not in WHOLE:
-        ids = {name: getattr(known, name) for name in ("duplicate_ids", "not_sent_ids")}
+        # In the stream, such an entry has no lists of ids.
+        ids = {name: getattr(record, name) or getattr(known, name) for name in _LISTS}
         record = replace(record, **ids)
     put(sqlite, record)
 

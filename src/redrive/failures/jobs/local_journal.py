@@ -7,7 +7,6 @@ team, this file is a copy of it (`failures.journal`), and can be rebuilt from it
 import contextlib
 import json
 import os
-import re
 import shutil
 import socket
 import sqlite3
@@ -48,7 +47,6 @@ _NAME = "journal.sqlite3"
 _WHOLE_ID = 36
 """Length of a UUID in characters."""
 _OURS_ALONE = 0o600
-_DIGEST = re.compile("[0-9a-f]{64}")
 _making = threading.Lock()
 """Held while a file is created: until it is closed again, no thread here connects to it."""
 _TOLD = ("handled", "failed_told", "retrying_told", "retried_told")
@@ -94,6 +92,7 @@ class LocalJournal:
         if path is None:
             check_state_folder()
         self._lock = threading.Lock()
+        self._runs: dict[str, str] = {}
         self._no_room = ""
         with self._errors("opened"):
             try:
@@ -151,7 +150,6 @@ class LocalJournal:
         # may read it directly: see _make_private.
         data = bytearray(self.path.read_bytes() if self.path.exists() else b"")
         if data:
-            # As if it had no log beside it. Source:
             # Mark it as having no log beside it. Source:
             # https://www.sqlite.org/fileformat2.html#file_format_version_numbers
             data[18:20] = b"\x01\x01"
@@ -190,12 +188,9 @@ class LocalJournal:
                     since=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
                 )
             )
-            journal_tables.put(sqlite, begun)
-            before = State.WAITING if known is None else known.state
-            if before in (State.WAITING, State.ASKED):
-                journal_tables.set_owner(sqlite, begun.id, begun.user)
-            step = JobStep.BEGUN if before is State.WAITING else JobStep.RESUMED
-            self._note_whole(sqlite, step, begun)
+            self._runs[begun.id] = begun.run
+            is_first = known is None or known.state is State.WAITING
+            self._write_whole(sqlite, JobStep.BEGUN if is_first else JobStep.RESUMED, begun)
         return begun
 
     def _write_down(self, job: JobRecord) -> JobRecord:
@@ -252,8 +247,7 @@ class LocalJournal:
                     "an approval can't be asked for here: the broker does not vouch for who asks",
                     "Log in with a password or token, not with a certificate.",
                 )
-            journal_tables.put(sqlite, asked)
-            self._note_whole(sqlite, JobStep.ASKED, asked)
+            self._write_whole(sqlite, JobStep.ASKED, asked)
         return asked
 
     def decline(self, job: JobRecord, why: str) -> JobRecord:
@@ -297,8 +291,7 @@ class LocalJournal:
             changed_at=datetime.now(UTC),
             problem=f"{state.value} by {self.signed(job).by}{f': {why}' if why else ''}",
         )
-        journal_tables.put(sqlite, ended)
-        self._note_whole(sqlite, step, ended)
+        self._write_whole(sqlite, step, ended)
         return ended
 
     def still_runs(self, job_id: str) -> None:
@@ -306,9 +299,8 @@ class LocalJournal:
         with self.writing() as sqlite:
             job = journal_tables.found(sqlite, job_id)
             if job is not None and job.state is State.RUNNING:
-                changed = _update(sqlite, job)
-                entry = JournalEntry(JobStep.PROGRESS, job.id, whoami(), record=changed)
-                self._note(sqlite, entry)
+                changed = replace(job, changed_at=datetime.now(UTC))
+                self._write(sqlite, JournalEntry(JobStep.PROGRESS, job_id, record=changed))
 
     def ask_to_stop(self, job: JobRecord) -> None:
         """Ask a job's process to stop it, as Ctrl-C does there; it settles the messages in flight
@@ -339,8 +331,7 @@ class LocalJournal:
         before = journal_tables.run_before(sqlite, job.id)
         # The process that claims to have resumed it may be lying: ask both runs.
         for run in [job.run] if before is None else [job.run, before.run]:
-            journal_tables.put_stop(sqlite, run, self.signed(job).by)
-            self._note(sqlite, JournalEntry(JobStep.STOP, job.id, whoami(), run=run))
+            self._write(sqlite, JournalEntry(JobStep.STOP, job.id, run=run))
 
     def stop_asked_by(self, job: JobRecord) -> str:
         """Return who has asked to stop this run of a job; empty if nobody has."""
@@ -350,18 +341,21 @@ class LocalJournal:
     def update(self, job: JobRecord) -> JobRecord:
         """Record a job's progress; return it with the time."""
         with self.writing() as sqlite:
-            changed = _update(sqlite, job)
-            if changed.state is State.RUNNING:
-                self._note_progress(sqlite, changed)
-            else:
-                is_stopped = changed.state is State.STOPPED
-                self._note_whole(sqlite, JobStep.STOPPED if is_stopped else JobStep.ENDED, changed)
+            changed = _changed(sqlite, job)
+            match changed.state:
+                case State.RUNNING:
+                    entry = JournalEntry(JobStep.PROGRESS, job.id, record=changed)
+                    self._write(sqlite, entry, firm=False)
+                case State.STOPPED:
+                    self._write_whole(sqlite, JobStep.STOPPED, changed)
+                case _:
+                    self._write_whole(sqlite, JobStep.ENDED, changed)
         return changed
 
     def judge(self, job: JobRecord) -> None:
         """Record that a job's canary was sent, and is being watched."""
         with self.writing() as sqlite:
-            self._note(sqlite, JournalEntry(JobStep.CANARY, job.id, whoami(), record=job))
+            self._write(sqlite, JournalEntry(JobStep.CANARY, job.id, record=job))
 
     def heard(self, job_id: str, told: Iterable[Outcomes], failed_here: int) -> JobRecord:
         """Record reports of subscribers, and how many of the job's messages are in the failed
@@ -375,12 +369,9 @@ class LocalJournal:
             job = before.with_reported(
                 told, failed_here, journal_tables.handed_over(sqlite, job_id)
             )
-            journal_tables.put(sqlite, job)
             if job != before:
                 more = {name: getattr(job, name) - getattr(before, name) for name in _TOLD}
-                self._note(
-                    sqlite, JournalEntry(JobStep.HEARD, job_id, whoami(), record=job, told=more)
-                )
+                self._write(sqlite, JournalEntry(JobStep.HEARD, job_id, record=job, told=more))
         return self._as_it_is(job)
 
     def jobs(
@@ -465,38 +456,29 @@ class LocalJournal:
         once, so that a job which is killed before it sends anything loses nothing.
         """
         with self.writing() as sqlite:
-            sqlite.execute("DELETE FROM under_way WHERE job = ?", (job.id,))
-            journal_tables.set_handed_over(sqlite, job.id, job.sent)
-            taken_up = _update(sqlite, job)
-            self._note_whole(sqlite, JobStep.TAKEN_UP, taken_up)
+            taken_up = _changed(sqlite, job)
+            entry = JournalEntry(JobStep.TAKEN_UP, job.id, record=taken_up, handed_over=job.sent)
+            self._write(sqlite, entry)
         return taken_up
 
     def sending(self, job_id: str, digests: Sequence[str]) -> None:
         """Record messages about to be handed to the broker. The record is safe on return."""
         with self.writing() as sqlite:
             # A message that is sent again after a lost connection is recorded already.
-            new = journal_tables.add_under_way(sqlite, job_id, digests)
-            handed_over = journal_tables.handed_over(sqlite, job_id) + new
-            journal_tables.set_handed_over(sqlite, job_id, handed_over)
+            new = set(digests).difference(journal_tables.under_way(sqlite, job_id))
+            handed_over = journal_tables.handed_over(sqlite, job_id) + len(new)
             entry = JournalEntry(
-                JobStep.SENDING,
-                job_id,
-                whoami(),
-                handed_over=handed_over,
-                digests=tuple(digests),
+                JobStep.SENDING, job_id, handed_over=handed_over, digests=tuple(digests)
             )
-            self._note(sqlite, entry)
+            self._write(sqlite, entry)
 
     def settled(self, job_id: str, digests: Sequence[str]) -> None:
         """Record that messages of a job are no longer in flight."""
         with self.writing() as sqlite:
-            sqlite.executemany(
-                "DELETE FROM under_way WHERE job = ? AND failure_id = ?",
-                ((job_id, one) for one in digests),
-            )
-            self._note(
-                sqlite, self._standing(sqlite, JournalEntry(JobStep.SETTLED, job_id, whoami()))
-            )
+            standing = self._standing(sqlite, JournalEntry(JobStep.SETTLED, job_id))
+            gone = set(digests)
+            left = tuple(one for one in standing.digests if one not in gone)
+            self._write(sqlite, replace(standing, digests=left))
 
     def keep(self, job_id: str, failure_id: str, delivery: Delivery) -> None:
         """Keep a message as it was before a job changed it."""
@@ -506,25 +488,18 @@ class LocalJournal:
             delivery.properties.encode(),
             delivery.body,
         )
+        original = Original(failure_id, delivery.queue, parts)
         with self.writing() as sqlite:
-            sqlite.execute(
-                "INSERT INTO original VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (job_id, failure_id, delivery.queue, *parts),
-            )
-            original = Original(failure_id, delivery.queue, parts)
             # Entries are in order, so this one is appended before the message is recorded as sent.
-            self._note(
-                sqlite,
-                JournalEntry(JobStep.ORIGINAL, job_id, whoami(), original=original),
-                firm=False,
+            self._write(
+                sqlite, JournalEntry(JobStep.ORIGINAL, job_id, original=original), firm=False
             )
 
     def remark(self, remark: CauseRemark) -> None:
         """Record a note on a cause."""
-        said = self._vouched(remark)
+        said = replace(remark, user=self._user)
         with self.writing() as sqlite:
-            journal_tables.put_remark(sqlite, self.place, said)
-            self._note(
+            self._write(
                 sqlite,
                 JournalEntry(JobStep.REMARK, who=said.who, id=said.id, at=said.at, remark=said),
             )
@@ -580,35 +555,58 @@ class LocalJournal:
         """Close the file."""
         self._sqlite.close()
 
-    # --- hooks for a shared journal ---------------------------------------------------------------
+    # --- writing entries --------------------------------------------------------------------------
 
-    def _signed(self, job: JobRecord) -> JobRecord:
-        """Return a job with the identity of the user who runs it."""
-        return job
+    def _write(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
+        """Write an entry of this program.
 
-    def _vouched(self, remark: CauseRemark) -> CauseRemark:
-        """Return a note with the identity of its author."""
-        return remark
+        A shared journal appends it to its stream after the transaction, together with those before
+        it; entries that are not firm wait for one that is.
+        """
+        entry = replace(
+            entry,
+            who=entry.who or whoami(),
+            user=self._user,
+            run=entry.run or self._run_of(sqlite, entry),
+        )
+        journal_tables.apply(sqlite, entry, self.place)
+        self._share(sqlite, entry, firm=firm)
 
-    def _note(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool = True) -> None:
-        """Keep an entry for the job's timeline, and queue it for sharing; the end of the
-        transaction appends them if one of them is firm."""
-        journal_tables.put_event(sqlite, entry)
-
-    def _note_progress(self, sqlite: sqlite3.Connection, job: JobRecord) -> None:
-        """Share a job's progress now and then."""
-
-    def _note_whole(self, sqlite: sqlite3.Connection, step: JobStep, job: JobRecord) -> None:
-        self._note(sqlite, self._standing(sqlite, JournalEntry(step, job.id, whoami(), record=job)))
+    def _write_whole(self, sqlite: sqlite3.Connection, step: JobStep, job: JobRecord) -> None:
+        """Write an entry that describes a job completely."""
+        self._write(sqlite, self._standing(sqlite, JournalEntry(step, job.id, record=job)))
 
     def _standing(self, sqlite: sqlite3.Connection, entry: JournalEntry) -> JournalEntry:
         """Return an entry with the messages in flight."""
-        digests = journal_tables.under_way(sqlite, entry.job)
         return replace(
             entry,
             handed_over=journal_tables.handed_over(sqlite, entry.job),
-            digests=tuple(one for one in digests if _DIGEST.fullmatch(one)),
+            digests=tuple(journal_tables.under_way(sqlite, entry.job)),
         )
+
+    def _run_of(self, sqlite: sqlite3.Connection, entry: JournalEntry) -> str:
+        """Return the run that an entry belongs to. If somebody else resumes the job meanwhile, this
+        program's run remains the one that it knows."""
+        if entry.record is not None:
+            return entry.record.run
+        if entry.job not in self._runs:
+            known = journal_tables.found(sqlite, entry.job)
+            self._runs[entry.job] = "" if known is None else known.run
+        return self._runs[entry.job]
+
+    # --- hooks for a shared journal ---------------------------------------------------------------
+
+    @property
+    def _user(self) -> str:
+        """The user that the broker vouches for; empty if it vouches for nobody."""
+        return ""
+
+    def _signed(self, job: JobRecord) -> JobRecord:
+        """Return a job with the identity of the user who runs it."""
+        return replace(job, user=self._user)
+
+    def _share(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool) -> None:
+        """Queue an entry for sharing."""
 
     def _is_running(self, job: JobRecord) -> bool:
         """Check whether somebody seems to run a job now."""
@@ -731,15 +729,11 @@ def _read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCK_TIMEOUT)
 
 
-def _update(sqlite: sqlite3.Connection, job: JobRecord) -> JobRecord:
-    """Record a job's progress; return it with the time."""
+def _changed(sqlite: sqlite3.Connection, job: JobRecord) -> JobRecord:
+    """Return a job that has changed now, with what another process has heard of its messages."""
     changed = replace(job, changed_at=datetime.now(UTC))
     known = journal_tables.found(sqlite, job.id)
-    if known is not None:
-        # Another process may have updated the outcome of its messages meanwhile.
-        changed = changed.with_known_of(known)
-    journal_tables.put(sqlite, changed)
-    return changed
+    return changed if known is None else changed.with_known_of(known)
 
 
 def _is_alive(job: JobRecord) -> bool:

@@ -28,11 +28,12 @@ class JournalOf(LocalJournal):
     """A journal that somebody has open, whom the broker vouches for."""
 
     def __init__(self, path: Path, user: str) -> None:
-        self._user = user
+        self._name = user
         super().__init__(path)
 
-    def _signed(self, job: JobRecord) -> JobRecord:
-        return replace(job, user=self._user)
+    @property
+    def _user(self) -> str:
+        return self._name
 
 
 @pytest.fixture

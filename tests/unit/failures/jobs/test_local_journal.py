@@ -25,6 +25,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.jobs import journal_tables
 from redrive.failures.jobs.job_record import JobOutcome, JobRecord, State
 from redrive.failures.jobs.job_stop import running_on
+from redrive.failures.jobs.journal_entry import JournalEntry
 from redrive.failures.jobs.local_journal import LocalJournal, UnsavedJournal, default_path
 from redrive.failures.jobs.requeue_job import JournalDeliveries
 from redrive.failures.queue.canary import Guards, Unknown
@@ -293,8 +294,8 @@ def test_a_journal_of_the_first_version_still_opens_and_its_jobs_go_on(path: Pat
         assert order.guards == Guards(20, timedelta(minutes=1), 0.05, Unknown.STOP)
         assert job.family is None
         assert job.outcome == JobOutcome(3, 0, 2, 15)
-        journal.begin(job)
-        journal.update(replace(job, sent=30, exchanges=ExchangeFamily("shop").as_json()))
+        begun = journal.begin(job)
+        journal.update(replace(begun, sent=30, exchanges=ExchangeFamily("shop").as_json()))
         assert journal.job("3f2a").family == ExchangeFamily("shop")
 
 
@@ -411,3 +412,74 @@ def test_twenty_thousand_jobs_cost_what_is_asked_for(
         assert journal.count() == 20_000
         assert journal.jobs(queue="crm@users", state=State.RUNNING)[0].id == "0"
     assert len(read) == 21
+
+
+class TellingJournal(LocalJournal):
+    """A journal whose entries others read."""
+
+    _user = "anna"
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+        super().__init__(Path(":memory:"))
+
+    def _opened(self) -> sqlite3.Connection:
+        return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+
+    def _share(self, sqlite: sqlite3.Connection, entry: JournalEntry, *, firm: bool) -> None:
+        self.told.append(entry.encode())
+
+
+TABLES = ("job", "handed_over", "under_way", "original", "event", "owner", "stop", "run_before")
+DIGESTS = [f"{number:064x}" for number in range(12)]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("sending"), st.sets(st.sampled_from(DIGESTS), min_size=1)),
+        st.tuples(st.just("settled"), st.sets(st.sampled_from(DIGESTS), min_size=1)),
+        st.tuples(st.just("update"), st.integers(0, 50)),
+        st.tuples(st.just("heard"), st.integers(0, 5)),
+        st.tuples(st.sampled_from(["judge", "keep", "stop", "resume", "take up"]), st.just(0)),
+    ),
+    max_size=20,
+)
+
+
+@given(STEPS, st.sampled_from([State.DONE, State.STOPPED, State.FAILED, State.INTERRUPTED]))
+def test_others_know_of_a_job_what_its_own_file_has(
+    steps: list[tuple[str, Any]], end: State
+) -> None:
+    with TellingJournal() as journal:
+        job = journal.begin(JOB)
+        for step, what in steps:
+            match step:
+                case "sending":
+                    journal.sending(job.id, sorted(what))
+                case "settled":
+                    journal.settled(job.id, sorted(what))
+                case "update":
+                    job = journal.update(replace(job, sent=max(job.sent, what)))
+                case "heard":
+                    journal.heard(job.id, [Outcomes("job-1", "ucenter@user", what, 0)], what)
+                case "judge":
+                    journal.judge(job)
+                case "keep":
+                    journal.keep(job.id, "id-1", failed())
+                case "stop":
+                    journal.ask_to_stop_again(job)
+                case "take up":
+                    job = journal.take_up(replace(job, sent=journal.handed_over(job.id)))
+                case _:
+                    journal.update(replace(job, state=State.INTERRUPTED))
+                    job = journal.begin(journal.job(job.id))
+        journal.update(replace(job, state=end, duplicate_ids=["id-1"]))
+        with contextlib.closing(sqlite3.connect(":memory:")) as elsewhere:
+            elsewhere.executescript(journal_tables.SCHEMA)
+            for body in journal.told:
+                journal_tables.apply(elsewhere, JournalEntry.decode(body, "anna"))
+            with journal.writing() as here:
+                for table in TABLES:
+                    rows = [
+                        sorted(one.execute(f"SELECT * FROM {table}").fetchall())
+                        for one in (here, elsewhere)
+                    ]
+                    assert rows[0] == rows[1], table
