@@ -343,7 +343,7 @@ def test_the_plan_of_a_job_is_shown_on_another_machine(
     assert (plan["looked_at"], plan["not_meant"]) == (1500, 1500 - job["planned"])
     shown = redrive("jobs", "show", job["id"], "--journal", str(there), url=incident)
     assert f"{job['planned']:,} {cause['group_id']}  KeyError" in shown.out
-    assert f"{plan['not_meant']:,} others that do not match the filter" in shown.out
+    assert f"{plan['not_meant']:,} others that the filter does not match" in shown.out
 
 
 def test_originals_of_edited_bodies_are_had_on_another_machine(

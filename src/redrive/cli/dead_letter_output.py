@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import groupby
 
-from redrive.cli.output import Cell, TableColumn, count_of
+from redrive.cli.output import Cell, TableColumn
+from redrive.number_text import count_of
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.topology.dead_letter_queues import DeadLetterQueue, Origin
 

@@ -8,9 +8,10 @@ from typing import Annotated, cast
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn, count_of
+from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn
 from redrive.duration_text import format_duration
 from redrive.errors import RedriveError
+from redrive.number_text import count_of
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking import declarer
 from redrive.pubsub.blocking.connection import Connector, default_name

@@ -15,10 +15,11 @@ import typer
 
 from redrive import FailedQueue, Message, Publisher, RetryPolicy, Subscriber
 from redrive.cli import environment, messages, options, status
-from redrive.cli.output import OutputFormat, Printer, count_of, print_json
+from redrive.cli.output import OutputFormat, Printer, print_json
 from redrive.duration_text import format_duration
 from redrive.errors import RedriveError
 from redrive.failures.queue.failed_count import depths
+from redrive.number_text import count_of
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.topology.model import Topology

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from redrive.cli import completion, dead_letter_output, options
-from redrive.cli.output import Printer, RowsFormat, count_of
+from redrive.cli.output import Printer, RowsFormat
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.number_text import count_of
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import ManagementAPI

@@ -7,8 +7,9 @@ from typing import Annotated, cast, get_args
 import typer
 
 from redrive.cli import completion, options
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.number_text import count_of
 from redrive.pubsub.admin.amqp_survey import (
     PublishersBlocked,
     facts_over_amqp,

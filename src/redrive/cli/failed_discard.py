@@ -14,7 +14,7 @@ import typer
 from redrive.cli import cause_options, job_options, message_options, messages, options
 from redrive.cli.interrupt import interruptible
 from redrive.cli.look_output import asked, check_read, chosen_by_id, held_by_others
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.jobs.discard_job import Chosen
 from redrive.failures.jobs.job_record import JobRecord, State
@@ -25,6 +25,7 @@ from redrive.failures.queue.failed_queue_base import source_of
 from redrive.failures.queue.snapshot import Snapshot
 from redrive.failures.store.filter import Filter, OpenFilter, failed_before, moment_before
 from redrive.failures.store.look import Look
+from redrive.number_text import count_of
 from redrive.pubsub.url import BrokerURL
 
 _INTERRUPTED = 130

@@ -7,9 +7,10 @@ import typer
 
 from redrive.cli import message_options, options
 from redrive.cli.failed_try import chosen_messages
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.message.mask import Mask
 from redrive.failures.rehearsal.fixtures import sample, write_fixtures
+from redrive.number_text import count_of
 
 
 @options.expanded

@@ -11,7 +11,7 @@ import typer
 
 from redrive.cli import cause_options, completion, index_options, message_options, messages, options
 from redrive.cli.look_output import LookOutput
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.message.cause import Cause
 from redrive.failures.message.groups import Group, Groups, Key
@@ -20,6 +20,7 @@ from redrive.failures.queue.message_source import column_named
 from redrive.failures.store.filter import OpenFilter
 from redrive.failures.store.look import Look
 from redrive.failures.store.overview import Overview, SharedGroup
+from redrive.number_text import count_of
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.url import BrokerURL

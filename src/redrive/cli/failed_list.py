@@ -5,10 +5,11 @@ from typing import Annotated
 import typer
 
 from redrive.cli import cause_options, index_options, message_options, messages, options
-from redrive.cli.output import Printer, RowsFormat, count_of
+from redrive.cli.output import Printer, RowsFormat
 from redrive.errors import ConfigurationError
 from redrive.failures.store.filter import OpenFilter
 from redrive.failures.store.look import Look
+from redrive.number_text import count_of
 
 
 @options.expanded

@@ -3,8 +3,9 @@
 import typer
 
 from redrive.cli import message_options, options
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.queue.failed_queue_base import source_of
+from redrive.number_text import count_of
 
 
 @options.expanded

@@ -19,7 +19,7 @@ from redrive.cli import (
     options,
 )
 from redrive.cli.look_output import asked, check_read, chosen_by_id, planned
-from redrive.cli.output import OutputFormat, Printer, TableColumn, count_of
+from redrive.cli.output import OutputFormat, Printer, TableColumn
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_queue import FailedQueue, carry_out, plan_order
 from redrive.failures.jobs.job_stop import in_words, running_on
@@ -30,6 +30,7 @@ from redrive.failures.queue.failed_source import FailedSource
 from redrive.failures.queue.order import Order
 from redrive.failures.queue.plan import Plan
 from redrive.failures.rehearsal.rehearsal import rehearsed_in
+from redrive.number_text import count_of
 from redrive.redaction import in_one_line
 from redrive.topology.rates import rate_of
 

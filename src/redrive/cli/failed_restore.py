@@ -10,7 +10,7 @@ import typer
 
 from redrive.cli import job_options, message_options, options
 from redrive.cli.look_output import asked
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import RedriveError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.jobs.job_record import JobRecord
@@ -24,6 +24,7 @@ from redrive.failures.jobs.restore_target import (
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.queue.snapshot import Snapshot
 from redrive.failures.store.filter import OpenFilter
+from redrive.number_text import count_of
 from redrive.pubsub.url import BrokerURL
 
 

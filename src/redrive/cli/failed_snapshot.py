@@ -1,8 +1,9 @@
 """`redrive failed snapshot`: copies failed messages to a file."""
 
 from redrive.cli import message_options, options
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.queue.snapshot import Snapshot
+from redrive.number_text import count_of
 
 
 @options.expanded

@@ -10,13 +10,14 @@ import typer
 
 from redrive.cli import cause_options, completion, message_options, options
 from redrive.cli.look_output import asked
-from redrive.cli.output import OutputFormat, Printer, TableColumn, count_of
+from redrive.cli.output import OutputFormat, Printer, TableColumn
 from redrive.errors import ConfigurationError
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.queue.snapshot import Snapshot
 from redrive.failures.rehearsal.rehearsal import Handler, HandlerRefused, Rehearsal, rehearse
 from redrive.failures.store.filter import Filter, OpenFilter
 from redrive.failures.store.look import FirstMessages
+from redrive.number_text import count_of
 from redrive.topology.durations import duration_of
 
 _MOST_CAUSES = 20

@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import Printer, TableColumn, count_of
+from redrive.cli.output import Printer, TableColumn
+from redrive.failures import wording
 from redrive.failures.message.route import NO_WAY, Route, Verdict
 from redrive.failures.queue.canary import Guards, Unknown
 from redrive.failures.queue.outcome_watch import MessageCounts
+from redrive.number_text import count_of
 from redrive.redaction import in_one_line
 from redrive.topology.durations import duration_of
 from redrive.topology.rewrite import MOST_REDRIVES
@@ -74,25 +76,11 @@ Unchecked = Annotated[
     ),
 ]
 _MOST_REASONS = 5
-_ONE = {"they": "it", "them": "it", "their": "its", "say": "says"}
-_SEVERAL = {word: word for word in _ONE}
-_LEFT = (
-    (
-        Verdict.UNKNOWN,
-        "nothing says which queue {they} failed in",
-        "--to names one for {them}.",
-    ),
-    (
-        Verdict.CONTRADICTED,
-        "what {they} {say} about {their} way back is contradicted",
-        "--to names a queue for {them}.",
-    ),
-    (
-        Verdict.UNCHECKED,
-        "the broker could not confirm {their} way back",
-        "--unchecked includes {them}; --to names a queue.",
-    ),
-)
+_REMEDIES = {
+    Verdict.UNKNOWN: "--to names one for {them}.",
+    Verdict.CONTRADICTED: "--to names a queue for {them}.",
+    Verdict.UNCHECKED: "--unchecked includes {them}; --to names a queue.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,23 +107,21 @@ class GuardOptions:
 def tell_too_often(printer: Printer, count: int) -> None:
     """Print how many messages stay because they were requeued too often, if any."""
     if count:
-        printer.say(
-            f"{count_of(count, 'message')} not included: requeued {MOST_REDRIVES} times before. "
-            "--force includes them.",
-            "yellow",
-        )
+        remedy = wording.agreeing("--force includes {them}.", count)
+        printer.say(f"{wording.too_often(count)} {remedy}", "yellow")
 
 
 def tell_left(printer: Printer, left: Mapping[Route, int]) -> None:
     """Print how many messages stay because their way back is not certain, why, and what helps."""
-    for verdict, heading, remedy in _LEFT:
+    for verdict, remedy in _REMEDIES.items():
         routes = Counter({one: count for one, count in left.items() if one.verdict is verdict})
-        if not routes:
+        count = routes.total()
+        if not count:
             continue
-        said = f"{heading}. {remedy}".format_map(_ONE if routes.total() == 1 else _SEVERAL)
-        printer.say(f"{count_of(routes.total(), 'message')} not included: {said}", "yellow")
+        what_helps = wording.agreeing(remedy, count)
+        printer.say(f"{wording.not_included(verdict, count)} {what_helps}", "yellow")
         shown = [(one, count) for one, count in routes.most_common(_MOST_REASONS) if one.reason]
-        if shown and shown != [(NO_WAY, routes.total())]:
+        if shown and shown != [(NO_WAY, count)]:
             columns = (
                 TableColumn("count", "right"),
                 TableColumn("to", give=True),

@@ -11,7 +11,6 @@ from redrive.cli import completion, environment
 from redrive.cli.options import BrokerOptions
 from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
-from redrive.failures.jobs.job_record import JobRecord
 from redrive.failures.jobs.journal import Journal
 from redrive.failures.jobs.journal_stream import DEFAULT_MAX_AGE
 from redrive.topology.durations import duration_of
@@ -132,15 +131,3 @@ def tell_unread(printer: Printer, journal: Journal) -> None:
 
 def _entries(number: int) -> str:
     return f"{number:,} entr{'y' if number == 1 else 'ies'}"
-
-
-def json_of(job: JobRecord) -> dict[str, object]:
-    """Return a job as JSON values; a requeue has the outcome of its messages too."""
-    if job.kind != "requeue":
-        return job.as_json()
-    return {
-        **job.as_json(),
-        **job.outcome._asdict(),
-        "reported_twice": job.reported_twice,
-        "digest": job.digest,
-    }

@@ -8,7 +8,8 @@ from redrive.cli import guards, messages
 from redrive.cli.interrupt import ended_by_signals
 from redrive.cli.job_options import RecordedJobOptions
 from redrive.cli.look_output import asked, held_by_others
-from redrive.cli.output import Printer, TableColumn, count_of
+from redrive.cli.output import Printer, TableColumn
+from redrive.failures import wording
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.jobs.job import Job
 from redrive.failures.jobs.job_record import JobRecord, State
@@ -20,6 +21,7 @@ from redrive.failures.queue.order import Order
 from redrive.failures.queue.outcome_watch import MessageCounts
 from redrive.failures.queue.plan import Plan
 from redrive.failures.store.filter import Filter, OpenFilter
+from redrive.number_text import count_of
 from redrive.pubsub.reports import RequeueProgress, RequeueReport
 from redrive.redaction import in_one_line
 from redrive.topology.names import ExchangeFamily
@@ -201,11 +203,7 @@ def _tell(
         guards.tell_too_often(printer, job.skipped)
     twice = job.record.possible_duplicates
     if twice:
-        printer.say(
-            f"{count_of(twice, 'possible duplicate')}: the connection or the "
-            "process was lost while they were in flight.",
-            "yellow",
-        )
+        printer.say(wording.possible_duplicates(twice), "yellow")
     if job.failed:
         printer.say(
             f"{count_of(len(job.failed), 'message')} could not be sent and stayed in {source}:",

@@ -1,8 +1,10 @@
 """`redrive jobs decline`: declines a job that waits for approval."""
 
 from redrive.cli import job_options, options
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.jobs.approval_rule import is_same
+from redrive.failures.wording import job_json
+from redrive.number_text import count_of
 from redrive.redaction import in_one_line
 
 
@@ -28,7 +30,7 @@ def decline(
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         declined = opened.decline(opened.job(id_), reason)
         is_own = is_same(declined, opened.signed(declined))
-    printer.result(job_options.json_of(declined))
+    printer.result(job_json(declined))
     what = f"the requeue of {count_of(declined.planned, 'message')} of "
     printer.say(
         f"Job {declined.id} is {'withdrawn' if is_own else 'declined'}: {what}"

@@ -2,6 +2,7 @@
 
 from redrive.cli import job_options, options
 from redrive.cli.output import OutputFormat, Printer
+from redrive.failures.wording import job_json
 from redrive.redaction import in_one_line
 
 
@@ -26,7 +27,7 @@ def forget(
     printer = Printer(output)
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         forgotten = opened.forget(opened.job(id_), reason)
-    printer.result(job_options.json_of(forgotten))
+    printer.result(job_json(forgotten))
     printer.say(
         f"Job {forgotten.id} is forgotten: the {in_one_line(forgotten.kind)} of "
         f"{in_one_line(forgotten.queue)} by {in_one_line(forgotten.by)}."

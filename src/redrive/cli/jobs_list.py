@@ -5,8 +5,10 @@ from typing import Annotated
 import typer
 
 from redrive.cli import job_options, messages, options
-from redrive.cli.output import Cell, Printer, RowsFormat, TableColumn, count_of
+from redrive.cli.output import Cell, Printer, RowsFormat, TableColumn
 from redrive.failures.jobs.job_record import State
+from redrive.failures.wording import job_json
+from redrive.number_text import count_of
 
 _LONGEST_NAME = 48
 _SHORTEST_REASON = 12
@@ -51,7 +53,7 @@ def list_(
     is_narrow = messages.is_narrow(printer)
     printer.rows(
         found,
-        job_options.json_of,
+        job_json,
         {
             TableColumn("job"): lambda job: job.id[: messages.SHORT_ID],
             TableColumn("begun (UTC)"): lambda job: messages.moment_of(

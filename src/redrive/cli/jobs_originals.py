@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from redrive.cli import job_options, options
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.queue.snapshot import Snapshot
+from redrive.number_text import count_of
 
 
 @options.expanded

@@ -7,11 +7,12 @@ import typer
 
 from redrive.cli import guards, job_options, job_run, jobs_show, options, spark_command
 from redrive.cli.look_output import check_read, showing, tell_missing
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError
 from redrive.failures.jobs.job_record import State
 from redrive.failures.queue.canary import Unknown
 from redrive.failures.queue.failed_queue_base import source_of
+from redrive.number_text import count_of
 from redrive.redaction import in_one_line
 
 

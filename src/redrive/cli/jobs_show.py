@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import typer
 
-from redrive.cli import job_options, job_run, messages, options, spark_command
+from redrive.cli import job_options, job_run, options, spark_command
 from redrive.cli.look_output import showing
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.jobs.approval_rule import check_seen
@@ -15,28 +15,12 @@ from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.failures.queue.failed_queue_base import source_of
 from redrive.failures.queue.order import Order, order_facts
+from redrive.failures.wording import course_facts, job_facts, job_json, result_facts
+from redrive.number_text import count_of
 from redrive.redaction import in_one_line
+from redrive.topology.headers import counted
 
-_DONE = {
-    "requeue": "requeued",
-    "discard": "deleted",
-    "expire": "deleted",
-    "restore": "restored",
-    "spark drain": "drained",
-    "spark requeue": "requeued",
-    "spark restore": "restored",
-    "spark discard": "discarded",
-}
-"""What each kind of job did with the messages that the journal counts as sent."""
-_WHY_THEY_STAY = {
-    "requeued_too_often": "were requeued too often",
-    "no_way_back": "do not say which queue they failed in",
-    "contradicted": "name a way back that the broker contradicts",
-    "unchecked": "have a way back that the broker could not confirm",
-}
 _CAUSES_SHOWN = 5
-_LONGEST = 200
-
 _CAN_RUN = (State.WAITING, State.ASKED, State.INTERRUPTED, State.STOPPED, State.FAILED)
 
 
@@ -63,7 +47,7 @@ def show(
         if job.kind == "requeue":
             failed = job_run.failed_queue_of(printer, job, broker)
             job = _brought_up_to_date(printer, opened, job, failed)
-    printer.result(job_options.json_of(job))
+    printer.result(job_json(job))
     if not printer.for_programs:
         tell(printer, job)
 
@@ -141,46 +125,13 @@ def _exchanges_of(job: JobRecord) -> str:
     return "" if family is None else f"{family.main}, {family.retry}, {family.failed}"
 
 
-def _plan_of(job: JobRecord) -> list[tuple[str, str]]:
-    """Return what the job was to send, by cause, and what was to stay. Anyone who can write to the
-    journal may have forged it."""
-    plan = cast("dict[str, Any]", job.plan)
-    causes = [one for one in _list(plan.get("causes")) if isinstance(one, dict)]
-    shown = [
-        ("", f"{_count_in(one, 'count'):,} {_cause_in(one)}") for one in causes[:_CAUSES_SHOWN]
-    ]
-    more = len(causes) - len(shown) + _count_in(plan, "other_causes")
-    shown += [("", f"and {count_of(more, 'further cause')}")] if more else []
-    stay = plan.get("stay")
-    if isinstance(stay, dict):
-        shown += [
-            ("", f"{_count_in(stay, why):,} {words}: left where they are")
-            for why, words in _WHY_THEY_STAY.items()
-            if _count_in(stay, why)
-        ]
-    not_meant = _count_in(plan, "not_meant")
-    return shown + (
-        [("", f"{not_meant:,} others that do not match the filter")] if not_meant else []
-    )
-
-
-def _cause_in(one: dict[str, Any]) -> str:
-    words = [str(one[name])[:_LONGEST] for name in ("error_type", "message") if one.get(name)]
-    group_id = str(one.get("group_id", ""))[:_LONGEST]
-    return f"{in_one_line(group_id)}  {in_one_line(': '.join(words) or 'no error recorded')}"
-
-
-def _count_in(values: dict[str, Any], name: str) -> int:
-    found = values.get(name)
-    return found if type(found) is int and found > 0 else 0
-
-
-def _list(found: object) -> list[Any]:
-    return found if isinstance(found, list) else []
-
-
 def order_of(job: JobRecord) -> list[tuple[str, str]]:
     """Return what a job was told to do, and why."""
+    return [("why", job.reason or "–"), *_choice_of(job)]
+
+
+def _choice_of(job: JobRecord) -> list[tuple[str, str]]:
+    """Return which messages a job was to take, and how."""
     # Only the order of a requeue on one machine is validated; any other may hold anything.
     found = job.order.get("selection")
     selection = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
@@ -188,46 +139,26 @@ def order_of(job: JobRecord) -> list[tuple[str, str]]:
     which += [f"group {group}" for group in _list(selection.get("groups"))]
     ids = _list(selection.get("digests")) or _list(selection.get("ids"))
     which += [count_of(len(ids), "id")] if ids else []
-    if job.kind == "discard" and _count_in(job.order, "limit"):
-        which.append(f"the oldest {_count_in(job.order, 'limit'):,}")
-    return [("why", job.reason or "–"), ("which", ", ".join(which) or "all"), *_manner(job)]
+    if job.kind == "discard" and (limit := counted(cast("dict[str, Any]", job.order).get("limit"))):
+        which.append(f"the oldest {limit:,}")
+    return [("which", ", ".join(which) or "all"), *_manner(job)]
+
+
+def _list(found: object) -> list[Any]:
+    return found if isinstance(found, list) else []
 
 
 def _facts(job: JobRecord) -> list[tuple[str, str]]:
+    is_on_spark = spark_command.is_on_spark(job)
     facts = [
-        ("job", job.id),
-        ("what", job.kind),
-        ("queue", job.queue),
-        ("broker", job.broker),
-        ("who", f"{job.who} as {job.user}" if job.user else job.who),
-        *([("asked for by", job.asked_by)] if job.asked_by else []),
-        *([("approved by", job.approved_by)] if job.approved_by else []),
-        *order_of(job),
+        *job_facts(job),
+        *_choice_of(job),
         *([("digest", job.digest)] if job.state in _CAN_RUN else []),
-        ("begun at", messages.moment_of(job.begun_at)),
-        ("changed at", messages.moment_of(job.changed_at)),
-        ("state", job.state.value + (f": {job.problem}" if job.problem else "")),
-        ("planned", f"{job.planned:,}"),
-        *_plan_of(job),
-        (_DONE.get(job.kind, "sent"), f"{job.sent:,}"),
+        *course_facts(job),
+        *result_facts(job, _CAUSES_SHOWN),
     ]
-    if job.kind == "requeue":
-        facts += [
-            (name.replace("_", " "), f"{count:,}") for name, count in job.outcome._asdict().items()
-        ]
-    if job.reported_twice:
-        facts.append(
-            (
-                "reported twice",
-                f"{job.reported_twice:,} more outcomes than messages: some were delivered twice",
-            )
-        )
-    if job.possible_duplicates:
-        facts.append(("possibly twice", f"{job.possible_duplicates:,}"))
-    if job.not_sent:
-        facts.append(("not sent", f"{job.not_sent:,}"))
     if job.file:
-        facts.append(("archive" if spark_command.is_on_spark(job) else "file", job.file))
-    if spark_command.is_on_spark(job) and job.state not in (State.DONE, State.RUNNING):
+        facts.append(("archive" if is_on_spark else "file", job.file))
+    if is_on_spark and job.state not in (State.DONE, State.RUNNING):
         facts.append(("to continue", spark_command.command_of(job)))
     return facts

@@ -1,8 +1,10 @@
 """`redrive jobs stop`: stops a running job."""
 
 from redrive.cli import job_options, options
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.failures.jobs.job_stop import stop as stop_job
+from redrive.failures.wording import job_json
+from redrive.number_text import count_of
 from redrive.redaction import in_one_line
 
 
@@ -29,7 +31,7 @@ def stop(
     # Read it again: the process that ran it has recorded meanwhile how far it got.
     with job_options.opened_journal(printer, journal, broker.url) as opened:
         stopped = opened.job(id_)
-    printer.result(job_options.json_of(stopped))
+    printer.result(job_json(stopped))
     printer.say(
         f"Job {stopped.id} of {in_one_line(stopped.queue)} is {stopped.state.value}: "
         f"{stopped.sent:,} of {count_of(stopped.planned, 'message')} requeued. To continue: "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from redrive.cli.output import Printer, ProgressBar, count_of
+from redrive.cli.output import Printer, ProgressBar
 from redrive.failures.failed_queue import FailedQueue, plan_order
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.queue.failed_queue_base import source_of
@@ -16,6 +16,7 @@ from redrive.failures.queue.order import Order
 from redrive.failures.queue.plan import Plan
 from redrive.failures.store.look import CachePolicy, Look, NothingFound
 from redrive.failures.store.look_reporter import OnLook
+from redrive.number_text import age_in_words, count_of
 from redrive.pubsub.reports import LookProgress, LookStage
 
 T = TypeVar("T")
@@ -166,10 +167,10 @@ def in_words_of_before(look: Look) -> str:
     elif look.depth_now is not None and look.depth_now != look.total:
         change = look.depth_now - look.total
         now = f" The queue has {abs(change):,} {'more' if change > 0 else 'fewer'} now."
-    age = (datetime.now(UTC) - look.as_of).total_seconds()
+    age = age_in_words(look.as_of, datetime.now(UTC))
     return (
-        f"From the look of {_when(look.as_of)} ({_ago(age)}), {count_of(look.total, 'message')}; "
-        f"--fresh looks again.{now}"
+        f"From the look of {_when(look.as_of)} ({age}), "
+        f"{count_of(look.total, 'message')}; --fresh looks again.{now}"
     )
 
 
@@ -177,14 +178,6 @@ def _when(moment: datetime) -> str:
     """Return a time as text, with the date unless it is today."""
     is_today = moment.astimezone(UTC).date() == datetime.now(UTC).date()
     return f"{moment.astimezone(UTC):{'%H:%M:%S' if is_today else '%Y-%m-%d %H:%M:%S'}} UTC"
-
-
-def _ago(seconds: float) -> str:
-    """Return an age in seconds as text, such as `2 hours ago`."""
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= size:
-            return f"{count_of(int(seconds // size), unit)} ago"
-    return f"{count_of(int(seconds), 'second')} ago"
 
 
 def check_read(name: str, looked_at: int, missing: int | None, chosen: int | None = None) -> None:

@@ -11,13 +11,14 @@ from redrive.cli import completion
 from redrive.cli.index_options import IndexOptions
 from redrive.cli.look_output import OnShown, asked, showing
 from redrive.cli.options import SourceOptions
-from redrive.cli.output import Printer, count_of
+from redrive.cli.output import Printer
 from redrive.errors import ConfigurationError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.queue.failed_queue_base import consumers_of, source_of
 from redrive.failures.queue.snapshot import Snapshot
 from redrive.failures.store.filter import Filter
 from redrive.failures.store.look import Look, NothingFound
+from redrive.number_text import count_of
 from redrive.pubsub.reports import LookProgress
 
 T = TypeVar("T")

@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from textwrap import indent
 
-from redrive.cli.output import Cell, Printer, TableColumn, count_of
+from redrive.cli.output import Cell, Printer, TableColumn
+from redrive.failures import wording
 from redrive.failures.message.cause import cause_of
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.message.readable_values import body_of, headers_of
 from redrive.failures.message.way import way_of
+from redrive.number_text import count_of, size_in_words
 from redrive.redaction import in_one_line
 from redrive.topology import headers
 
@@ -57,7 +59,7 @@ def columns(printer: Printer) -> dict[TableColumn, Callable[[FailedMessage], str
             one, short=True
         ),
         TableColumn("routing key", give=True, least=_SHORTEST_KEY): lambda one: one.routing_key,
-        TableColumn("size", "right", hide=1): lambda one: size_of(one.size),
+        TableColumn("size", "right", hide=1): lambda one: size_in_words(one.size),
     }
 
 
@@ -74,12 +76,7 @@ def is_narrow(printer: Printer) -> bool:
 def tell_shared_ids(printer: Printer, count: int) -> None:
     """Print how many failure ids are shared by messages that differ, if any."""
     if count:
-        what = "failure id is" if count == 1 else "failure ids are"
-        printer.say(
-            f"{count:,} {what} shared by messages that differ, so all but one of them are forged. "
-            "Each message is treated on its own.",
-            "yellow",
-        )
+        printer.say(wording.shared_ids(count), "yellow")
 
 
 def json_of(message: FailedMessage) -> dict[str, object]:
@@ -148,15 +145,6 @@ def moment_of(moment: datetime | None, *, short: bool = False) -> str:
     return "–" if moment is None else moment.astimezone(UTC).strftime(form)
 
 
-def size_of(size: float) -> str:
-    """Return a number of bytes as text, such as `1.5 MiB`."""
-    for unit in ("B", "KiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} MiB"
-
-
 def _words_of(value: object) -> str:
     """Return a value as text to follow a colon: a list has a line for each item, and the lines of a
     text are indented."""
@@ -186,7 +174,7 @@ def tell(printer: Printer, message: FailedMessage) -> None:
             if name not in _TOLD_APART:
                 printer.block(indent(f"{in_one_line(name)}:{_words_of(content)}", "  "))
     body, encoding = body_of(message)
-    printer.say(f"\nBody: {encoding}, {size_of(message.size)}", "bold")
+    printer.say(f"\nBody: {encoding}, {size_in_words(message.size)}", "bold")
     printer.block(
         indent(
             str(body) if encoding != "json" else json.dumps(body, indent=2, ensure_ascii=False),

@@ -420,11 +420,6 @@ def error(kind: str, problem: str, remedy: str, *, as_json: bool) -> None:
     _print("\n".join(in_one_line(line) for line in lines if line), sys.stderr)
 
 
-def count_of(number: int, noun: str) -> str:
-    """Return a number and its noun: `1 message`, `1,200 messages`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def _typed_line() -> str:
     """Return the next line that is typed; empty at the end of the input.
 

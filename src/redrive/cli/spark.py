@@ -22,11 +22,12 @@ from redrive.cli import (
 from redrive.cli.edit_options import BodyOptions
 from redrive.cli.job_options import RecordedJobOptions
 from redrive.cli.message_options import Where
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.errors import ConfigurationError
 from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.failures.queue.canary import Guards
 from redrive.failures.queue.snapshot import Snapshot
+from redrive.number_text import count_of
 from redrive.pubsub.url import BrokerURL
 from redrive.spark_reprocess.prerequisites import check_prerequisites
 from redrive.spark_reprocess.settings import JobOptions

@@ -7,8 +7,10 @@ import typer
 
 from redrive.cli import guards
 from redrive.cli.messages import tell_shared_ids
-from redrive.cli.output import Cell, Printer, TableColumn, count_of
+from redrive.cli.output import Cell, Printer, TableColumn
+from redrive.failures import wording
 from redrive.failures.message.route import Route, Verdict, WayBack
+from redrive.number_text import count_of
 from redrive.redaction import in_one_line
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def tell_plan(
     page: str | None = None,
 ) -> None:
     """Print what is there, by cause, and how much of it would be sent."""
-    from redrive.spark_reprocess.report_page import size_in_words
+    from redrive.number_text import size_in_words
 
     printer.say(
         f"{count_of(planned.count, 'message')} ({size_in_words(planned.size)}) {place}; "
@@ -138,11 +140,8 @@ def end(printer: Printer, archive: "Archive", identity: "Reconciliation") -> Non
     be sent."""
     printer.result(identity.to_dict())
     if identity.possible_duplicates:
-        printer.say(
-            f"{count_of(identity.possible_duplicates, 'possible duplicate')}: a task or a "
-            "connection was lost while they were in flight.",
-            "yellow",
-        )
+        told = wording.possible_duplicates(identity.possible_duplicates, "a task or a connection")
+        printer.say(told, "yellow")
     tell_shared_ids(printer, identity.shared_ids)
     if identity.refused:
         printer.say(

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from redrive.cli import completion, dead_letter_output, options
-from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn, count_of
+from redrive.cli.output import Cell, OutputFormat, Printer, TableColumn
 from redrive.errors import ConfigurationError, PermissionDenied, RedriveError
 from redrive.failures.queue.failed_count import dead_lettering, depths, held_back
+from redrive.number_text import count_of
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import QUICK_TIMEOUT, ManagementAPI

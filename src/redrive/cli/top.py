@@ -22,13 +22,13 @@ from redrive.cli.output import (
     OutputFormat,
     Printer,
     TableColumn,
-    count_of,
     fitting,
     line,
     paragraph,
     width_of,
 )
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError
+from redrive.number_text import count_of
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.dead_letter_survey import CountedQueue
 from redrive.pubsub.admin.management_api import ConsumerReports, ManagementAPI

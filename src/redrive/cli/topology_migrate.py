@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.cli.topology_drift import File, connector_for, subscriptions_in, wanted_by
 from redrive.errors import ConfigurationError
+from redrive.number_text import count_of
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declare, declaring

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import OutputFormat, Printer, count_of
+from redrive.cli.output import OutputFormat, Printer
 from redrive.cli.topology_drift import (
     Drift,
     File,
@@ -18,6 +18,7 @@ from redrive.cli.topology_drift import (
     subscriptions_in,
 )
 from redrive.errors import TopologyMismatch
+from redrive.number_text import count_of
 from redrive.pubsub.blocking import declarer
 from redrive.topology.delay_policy import Policy
 from redrive.topology.diff import Differs, sentence_of

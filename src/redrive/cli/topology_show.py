@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from redrive.cli import options
-from redrive.cli.output import OutputFormat, Printer, count_of, print_json
+from redrive.cli.output import OutputFormat, Printer, print_json
 from redrive.cli.topology_drift import File, connector_for, subscriptions_in, wanted_by
 from redrive.errors import ConfigurationError
+from redrive.number_text import count_of
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.redaction import printable
 from redrive.topology import file_schema

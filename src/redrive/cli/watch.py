@@ -9,10 +9,11 @@ import typer
 
 from redrive.cli import completion, options
 from redrive.cli.interrupt import interruptible
-from redrive.cli.output import OutputFormat, Printer, count_of, print_json
+from redrive.cli.output import OutputFormat, Printer, print_json
 from redrive.errors import BrokerUnavailable, ConfigurationError
 from redrive.failures.failed_queue import FailedQueue
 from redrive.failures.queue.failed_queue_base import source_of
+from redrive.number_text import count_of
 from redrive.pubsub.blocking.declarer import Depth
 from redrive.topology.durations import duration_of
 

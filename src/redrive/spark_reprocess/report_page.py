@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from html import escape
 
 from redrive.duration_text import format_duration
+from redrive.number_text import size_in_words
 from redrive.redaction import printable, redact
 from redrive.spark_reprocess.reconciliation import Reconciliation
 from redrive.spark_reprocess.run_plan import RunGroup, RunPlan
@@ -88,16 +89,6 @@ def page_of(plan: RunPlan, identity: Reconciliation | None = None) -> str:
         + "\n".join(part for part in parts if part)
         + "\n</body></html>\n"
     )
-
-
-def size_in_words(size: int) -> str:
-    """Return a size in bytes as text, such as `512 B` or `1.2 MiB`."""
-    number = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
 
 
 def _outcome(identity: Reconciliation) -> str:

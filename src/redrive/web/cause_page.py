@@ -20,12 +20,13 @@ from redrive.failures.message.readable_values import body_of
 from redrive.failures.store.facet import Facet, FacetValue, offered
 from redrive.failures.store.filter import Filter
 from redrive.failures.store.look import Look, NothingFound
+from redrive.failures.wording import causes_of
+from redrive.number_text import moment_in_words
 from redrive.web.chart import over_time
 from redrive.web.command_lines import command, list_command, say_command
 from redrive.web.context import ConsoleContext
 from redrive.web.filter_bar import chips_of, offer_of, where_of, with_term
-from redrive.web.html import cut, moment_in_words
-from redrive.web.job_page import causes_of
+from redrive.web.html import cut
 from redrive.web.look_questions import CausesOf, FacetOf, MessagesOf
 from redrive.web.message_page import kind_of
 from redrive.web.page_request import PageRequest, QueuePlace

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from redrive.duration_text import format_duration
 from redrive.failures.message.groups import Group
-from redrive.web.html import moment_in_words
+from redrive.number_text import moment_in_words
 
 HOURS = 24
 HEIGHT = 100

@@ -13,12 +13,13 @@ from redrive.failures.queue.failed_queue_base import source_of
 from redrive.failures.store.filter import Filter
 from redrive.failures.store.index import default_folder
 from redrive.failures.store.look import Look
+from redrive.number_text import count_of
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import discard_command
 from redrive.web.context import ConsoleContext
 from redrive.web.look_questions import CountOf
-from redrive.web.page_request import PageRequest, count_of
+from redrive.web.page_request import PageRequest
 
 MOST = 10_000
 """Discard more messages than this on the command line, which shows progress."""

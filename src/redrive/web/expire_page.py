@@ -12,12 +12,13 @@ from redrive.failures.message.groups import Groups
 from redrive.failures.queue.failed_queue_base import source_of
 from redrive.failures.store.filter import Filter, failed_before, moment_before
 from redrive.failures.store.look import Look
+from redrive.number_text import count_of
 from redrive.pubsub.url import BrokerURL
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.web.command_lines import expire_command
 from redrive.web.context import ConsoleContext
 from redrive.web.look_questions import CausesOf
-from redrive.web.page_request import PageRequest, QueuePlace, count_of
+from redrive.web.page_request import PageRequest, QueuePlace
 from redrive.web.store import StoreWork
 from redrive.web.store_page import check_user
 

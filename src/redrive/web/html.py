@@ -8,6 +8,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
+from redrive.failures import wording
+from redrive.number_text import age_in_words, moment_in_words, size_in_words
 from redrive.redaction import in_one_line, printable, text_of
 
 
@@ -15,23 +17,6 @@ def page(name: str, values: Mapping[str, object], status: int = 200) -> HTMLResp
     """Render a template as a response."""
     template = environment().get_template(f"{name}.html")
     return HTMLResponse(template.render(values), status)
-
-
-def age_in_words(moment: datetime | None, now: datetime | None = None) -> str:
-    """Return how long ago a time was, in its largest unit."""
-    if moment is None:
-        return "at an unknown time"
-    seconds = int(((now or datetime.now(UTC)) - moment) / timedelta(seconds=1))
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):
-        if seconds >= length:
-            count = seconds // length
-            return f"1 {unit} ago" if count == 1 else f"{count:,} {unit}s ago"
-    return "just now"
-
-
-def moment_in_words(moment: datetime | None) -> str:
-    """Return a time in UTC, to the second."""
-    return "–" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def moment_element(moment: datetime | None) -> str:
@@ -53,15 +38,6 @@ def cut(text: object, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
-def size_in_words(size: float) -> str:
-    """Return a size in bytes, KiB or MiB."""
-    for unit in ("B", "KiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} MiB"
-
-
 def rate_in_words(rate: float) -> str:
     """Return a rate, with one decimal if it is below 10."""
     return f"{rate:,.0f}" if rate >= 10 or rate == int(rate) else f"{rate:.1f}"
@@ -79,7 +55,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        age=age_in_words,
+        age=lambda moment: age_in_words(moment, datetime.now(UTC)),
         moment=moment_element,
         utc=moment_in_words,
         cut=cut,
@@ -89,6 +65,7 @@ def environment() -> Environment:
         number=lambda number: f"{number:,}",
         line=lambda text: in_one_line(text_of(str(text))),
     )
+    made.globals["wording"] = wording
     return made
 
 

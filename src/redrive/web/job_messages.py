@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from starlette.responses import Response
 
@@ -9,9 +10,10 @@ from redrive.errors import ConfigurationError
 from redrive.failures.jobs.job_record import JobRecord
 from redrive.failures.queue.message_source import checked_query
 from redrive.failures.store.look import NothingKept
+from redrive.failures.wording import JobTotals
 from redrive.web.context import ConsoleContext
 from redrive.web.download import download, download_csv
-from redrive.web.job_page import JobTotals, sent_by
+from redrive.web.job_page import sent_by
 from redrive.web.page_request import PageRequest, QueuePlace
 
 _COLUMNS = ("failure_id", "message_id", "outcome", "failed_at", "error_type")
@@ -46,11 +48,10 @@ def rows_of(record: JobRecord, failed_again: Sequence[Row]) -> list[Row]:
 
 def json_of(record: JobRecord, rows: Sequence[Row]) -> dict[str, object]:
     """Return the messages and the job's totals: most messages are only counted there."""
-    of_job = JobTotals.of(record)
     return {
         "job": record.id,
         "queue": record.queue,
-        "sum": {name: getattr(of_job, name) for name in of_job.__slots__},
+        "sum": asdict(JobTotals.of(record)),
         "possible_duplicates": record.possible_duplicates,
         "messages": list(rows),
     }

@@ -1,10 +1,9 @@
 """The page of a job: its order, its results, and the actions on it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, assert_never, cast
+from typing import NamedTuple
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -21,55 +20,16 @@ from redrive.failures.jobs.job_stop import ask_to_stop, check_alone
 from redrive.failures.jobs.journal_entry import JobEvent, JobStep
 from redrive.failures.queue.order import Order, OrderFact, filter_facts, order_facts
 from redrive.failures.store.facet import Facet
+from redrive.failures.wording import JobTotals, causes_of, state_in_words
 from redrive.redaction import in_one_line
 from redrive.topology.doctor.act_rights import OperatorAct
-from redrive.topology.headers import JOB, counted
+from redrive.topology.headers import JOB
 from redrive.web.command_lines import command, requeue_command
 from redrive.web.context import ConsoleContext
 from redrive.web.html import rate_in_words
 from redrive.web.page_request import PageRequest, QueuePlace
 
 RESUMABLE = frozenset((State.WAITING, State.INTERRUPTED, State.STOPPED, State.FAILED))
-
-
-@dataclass(frozen=True, slots=True)
-class JobTotals:
-    """What happened to the messages of a job.
-
-    Args:
-        planned: how many it should send.
-        succeeded: how many a subscriber has reported as handled.
-        failed_again: how many are known to have failed again.
-        on_the_way: how many were sent, but are not known to have succeeded or failed again.
-        not_sent: how many could not be sent.
-        not_tried: the rest.
-    """
-
-    planned: int
-    succeeded: int
-    failed_again: int
-    on_the_way: int
-    not_sent: int
-    not_tried: int
-
-    @classmethod
-    def of(cls, record: JobRecord) -> "JobTotals":
-        """Return the totals of a job of the journal."""
-        outcome = record.outcome
-        return cls(
-            record.planned,
-            outcome.succeeded,
-            outcome.failed_again,
-            outcome.retrying + outcome.unknown,
-            record.not_sent,
-            max(0, record.planned - record.sent - record.not_sent),
-        )
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether the parts add up to the planned number."""
-        parts = self.succeeded + self.failed_again + self.on_the_way + self.not_sent
-        return parts + self.not_tried == self.planned
 
 
 def show(context: ConsoleContext, request: PageRequest) -> Response:
@@ -92,7 +52,7 @@ def show(context: ConsoleContext, request: PageRequest) -> Response:
             "is_stoppable": record.kind == "requeue" and record.state is State.RUNNING,
             "stopped_by": stopped_by,
             "record": record,
-            "state": _words_of(record.state),
+            "state": state_in_words(record.state),
             "sum": JobTotals.of(record),
             "may": may,
             "may_resume": may
@@ -132,7 +92,10 @@ def timeline_of(record: JobRecord, events: Sequence[JobEvent]) -> list[tuple[dat
     if not events:  # an older version ran it
         if record.state is State.WAITING:
             return [(record.begun_at, "written down", record.by)]
-        return [(record.begun_at, "started", ""), (record.changed_at, _words_of(record.state), "")]
+        return [
+            (record.begun_at, "started", ""),
+            (record.changed_at, state_in_words(record.state), ""),
+        ]
     return [
         (one.at, _SAID.get(one.step) or ": ".join(filter(None, (one.state, one.problem))), one.by)
         for one in events
@@ -165,7 +128,7 @@ def _copy_of(context: ConsoleContext, record: JobRecord) -> str:
 def _title_of(record: JobRecord) -> str:
     sums = JobTotals.of(record)
     again = f", {sums.failed_again:,} failed again" if sums.failed_again else ""
-    state = _words_of(record.state)
+    state = state_in_words(record.state)
     return f"Job {record.id[:8]} {state}: {sums.succeeded:,} of {sums.planned:,} succeeded{again}"
 
 
@@ -219,7 +182,7 @@ def resume(context: ConsoleContext, request: PageRequest) -> Response:
         record = journal.job(request.text("id"))
     if record.kind != "requeue" or record.state not in RESUMABLE:
         raise ConfigurationError(
-            f"job {record.id} is {_words_of(record.state)}",
+            f"job {record.id} is {state_in_words(record.state)}",
             "There is nothing to resume.",
         )
     place = _place_of(record)
@@ -267,30 +230,6 @@ def ask_outcome(context: ConsoleContext, request: PageRequest) -> Response:
     return _back(request)
 
 
-def _words_of(state: State) -> str:
-    match state:
-        case State.WAITING:
-            return "waiting to start"
-        case State.RUNNING:
-            return "running"
-        case State.DONE:
-            return "done"
-        case State.INTERRUPTED:
-            return "interrupted"
-        case State.STOPPED:
-            return "stopped"
-        case State.FAILED:
-            return "failed"
-        case State.ASKED:
-            return "waiting for approval"
-        case State.DECLINED:
-            return "declined"
-        case State.FORGOTTEN:
-            return "forgotten"
-        case _:
-            assert_never(state)
-
-
 def _back(request: PageRequest) -> Response:
     return RedirectResponse(request.link("/job", {"id": request.text("id")}), 303)
 
@@ -330,36 +269,6 @@ def _known(context: ConsoleContext, request: PageRequest) -> _Known:
 
 def _place_of(record: JobRecord) -> QueuePlace:
     return QueuePlace(record.queue, record.literal)
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenCause:
-    """A cause in a job's plan.
-
-    Args:
-        count: how many of its messages the job should send.
-        group_id: the group id of the cause.
-        what: a description of the cause.
-    """
-
-    count: int
-    group_id: str
-    what: str
-
-
-def causes_of(record: JobRecord) -> list[ChosenCause]:
-    """Return a job's planned messages by cause. Anybody who may write to the journal could have
-    forged the record."""
-    found = cast("Mapping[str, Any]", record.plan).get("causes")
-    return [
-        ChosenCause(
-            counted(one.get("count")),
-            str(one.get("group_id")),
-            " ".join(str(one.get(name) or "") for name in ("error_type", "message")).strip(),
-        )
-        for one in (found if isinstance(found, list) else [])
-        if isinstance(one, dict)
-    ]
 
 
 def _order_of(record: JobRecord) -> Order | None:

@@ -12,10 +12,10 @@ from redrive.failures.message.readable_values import body_of, body_text_of, valu
 from redrive.failures.message.way import way_of
 from redrive.failures.store.kept_messages import Neighbours
 from redrive.failures.store.look import Look
+from redrive.number_text import moment_in_words
 from redrive.redaction import printable_json, text_of
 from redrive.web.command_lines import show_command
 from redrive.web.context import ConsoleContext
-from redrive.web.html import moment_in_words
 from redrive.web.page_request import PageRequest, QueuePlace
 
 VIEWS = ("tree", "text", "hex")

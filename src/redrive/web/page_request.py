@@ -6,13 +6,9 @@ from urllib.parse import urlencode
 
 from redrive.errors import ConfigurationError
 from redrive.failures.store.filter import Filter
+from redrive.number_text import count_of
 
 _MOST_REASON = 500
-
-
-def count_of(number: int, noun: str) -> str:
-    """Return a number and its noun: `1 message`, `1,200 messages`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)

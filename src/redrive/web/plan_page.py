@@ -16,6 +16,7 @@ from redrive.failures.queue.outcome_watch import MessageCounts
 from redrive.failures.queue.plan import Plan
 from redrive.failures.rehearsal.rehearsal import rehearsed_in
 from redrive.failures.store.look import Look
+from redrive.number_text import count_of
 from redrive.topology.doctor.act_rights import OperatorAct
 from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.command_lines import requeue_command, try_command
@@ -23,7 +24,7 @@ from redrive.web.context import ConsoleContext
 from redrive.web.filter_bar import where_of
 from redrive.web.job_page import RESUMABLE
 from redrive.web.look_questions import PlanOf
-from redrive.web.page_request import PageRequest, QueuePlace, count_of
+from redrive.web.page_request import PageRequest, QueuePlace
 
 MANY = 1000
 """Above this number of messages, the user must type the number to confirm."""

@@ -13,6 +13,7 @@ from redrive.failures.queue.failure_feed import FeedState
 from redrive.failures.queue.follower import Follower
 from redrive.failures.queue.pauses import paused
 from redrive.failures.store.look import Look
+from redrive.number_text import moment_in_words
 from redrive.pubsub.admin import dead_letter_survey
 from redrive.pubsub.admin.management_api import ConsumerReports, ManagementAPI
 from redrive.pubsub.url import BrokerURL
@@ -20,7 +21,6 @@ from redrive.topology.control import Control
 from redrive.topology.flow import QueueCount, total_of
 from redrive.topology.names import FAILED_SUFFIX, failed_queue, retry_queue
 from redrive.web.console_settings import ConsoleSettings
-from redrive.web.html import moment_in_words
 from redrive.web.look_cache import LookCache, RunningLook
 from redrive.web.page_request import QueuePlace
 

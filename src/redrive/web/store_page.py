@@ -19,11 +19,12 @@ from redrive.failures.jobs.restore_target import (
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.queue.message_source import answer_of
 from redrive.failures.queue.snapshot import Snapshot
+from redrive.number_text import count_of
 from redrive.pubsub.reports import LookProgress
 from redrive.pubsub.url import BrokerURL
 from redrive.web.command_lines import command, snapshot_command
 from redrive.web.context import ConsoleContext
-from redrive.web.page_request import PageRequest, QueuePlace, count_of
+from redrive.web.page_request import PageRequest, QueuePlace
 from redrive.web.store import StoreWork
 
 _MOST_CAUSES = 50

@@ -16,11 +16,12 @@ SOURCE = Path(redrive.__file__).parent
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-BYTES = frozenset({"amqp", "duration_text", "errors", "redaction", "strict_json"})
+BYTES = frozenset({"amqp", "duration_text", "errors", "number_text", "redaction", "strict_json"})
 PURE = BYTES | {"topology"}
 MAY_IMPORT = {
     "redaction": frozenset({"redaction"}),
     "duration_text": frozenset({"duration_text"}),
+    "number_text": frozenset({"number_text"}),
     "strict_json": frozenset({"strict_json"}),
     "errors": frozenset({"duration_text", "errors", "redaction"}),
     "amqp": BYTES,
@@ -37,7 +38,7 @@ MAY_IMPORT = {
 """What each part of redrive may import of it; the empty name is the package itself, which gives the
 public names."""
 
-ROOMS = ("message", "store", "queue", "jobs", "failed_queue", "aio", "rehearsal")
+ROOMS = ("message", "store", "queue", "jobs", "wording", "failed_queue", "aio", "rehearsal")
 """The parts of `failures`, in the order in which they build on each other."""
 
 IMPURE = frozenset(
@@ -248,6 +249,15 @@ TRIAGE_API = {
     "route": {"WayBack", "NO_WAY", "Route", "Verdict"},
     "snapshot": {"Snapshot"},
     "way": {"way_of"},
+    "wording": {
+        "JobTotals",
+        "causes_of",
+        "course_facts",
+        "job_facts",
+        "job_json",
+        "result_facts",
+        "state_in_words",
+    },
 }
 """What a shell may take of `failures`, by module: what is asked and done there, and the values that
 are given and returned. The rest is the engine."""

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.queue.order import Order
-from redrive.web.job_page import ChosenCause, causes_of
 from redrive.web.proof import json_of, text_of
 
 RECORD = JobRecord(
@@ -62,30 +61,6 @@ def test_a_line_of_a_stranger_is_no_second_line() -> None:
     forged = replace(RECORD, reason="x\nadds up       yes", sent=101)
     assert text_of(forged, 0).count("\nadds up") == 1
     assert facts_of(forged)["adds up"] == "NO"
-
-
-def test_what_was_chosen_is_told_by_cause_and_what_stays_with_the_reason() -> None:
-    cause = {"count": 60, "group_id": "a1", "error_type": "KeyError", "message": "'sku'"}
-    record = replace(RECORD, plan={"causes": [cause], "stay": {"no_way_back": 2}})
-    text = text_of(record, 0)
-    assert "60 a1 KeyError 'sku'\n" in text
-    assert "2 left out: no record of where they failed\n" in text
-
-
-def test_the_causes_of_a_job_are_those_of_its_plan() -> None:
-    cause = {"count": 60, "group_id": "a1", "error_type": "KeyError", "message": None}
-    assert causes_of(replace(RECORD, plan={"causes": [cause]})) == [
-        ChosenCause(60, "a1", "KeyError")
-    ]
-
-
-def test_a_plan_that_somebody_has_made_up_is_shown_as_far_as_it_goes() -> None:
-    for made_up in (None, "x", 7, {"count": 1}):
-        assert causes_of(replace(RECORD, plan={"causes": made_up})) == []
-    odd = [None, "x", {}, {"count": -1, "group_id": {"a": []}}, {"count": True}]
-    found = causes_of(replace(RECORD, plan={"causes": odd}))
-    assert [one.count for one in found] == [0, 0, 0]
-    assert text_of(replace(RECORD, plan={"causes": odd, "stay": [1]}), 0)
 
 
 def test_its_json_has_the_journals_values_and_the_sum() -> None:
