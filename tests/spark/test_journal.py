@@ -236,7 +236,7 @@ def test_the_commands_on_jobs_show_it_and_say_how_it_is_continued(
     shown = redrive("jobs", "show", job["id"], url=rabbitmq_url)
     assert shown.code == 0, shown.err
     for line in (
-        "what          spark requeue",
+        "action        spark requeue",
         "which         where message_id <> '3'",
         f"run           {Archive(place).run().id}",
         "requeued      5",

@@ -60,14 +60,14 @@ def test_what_was_drained_goes_back_with_a_fresh_budget(
         assert not {headers.X_DEATH, headers.FAILURE_ID, headers.RETRIES} & one.headers.keys()
 
 
-def test_a_whole_run_is_eight_jobs_of_spark(
+def test_a_whole_run_is_four_jobs_of_spark(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(20)
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
     before = set(jobs(None))
     assert requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK).requeued == 20
-    assert len(set(jobs(None)) - before) <= 8
+    assert len(set(jobs(None)) - before) <= 4
 
 
 def test_what_is_not_chosen_is_restored_byte_for_byte(

@@ -71,6 +71,10 @@ class ArchivedMessages:
         kept = joined.where(F.coalesce(F.col("keep"), F.lit(True)))
         return kept.withColumn(ID, F.coalesce(F.col("numbered"), own_name)).drop("keep", "numbered")
 
+    def has_each_once(self) -> None:
+        """Take it as known that no failure id is repeated."""
+        self._repeated = []
+
     def has_repeated(self) -> bool:
         """Tell whether several rows have the same failure id."""
         return bool(self._places_of_repeated())

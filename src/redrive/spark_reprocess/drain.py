@@ -4,13 +4,15 @@ The work is split into shares for tasks, round by round, until every message tha
 beginning is in the archive.
 """
 
+import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow
+import pyarrow.compute as pc
 
 from redrive.errors import ConfigurationError
 from redrive.failures.queue.failed_source import (
@@ -44,7 +46,7 @@ from redrive.spark_reprocess.selection import RowJudge, Selection
 from redrive.spark_reprocess.settings import TIMEOUT
 from redrive.spark_reprocess.spark_errors import explained
 from redrive.spark_reprocess.storage import reads_by_spark
-from redrive.spark_reprocess.tally import TALLY, TALLY_DDL, Tally, added
+from redrive.spark_reprocess.tally import PART, TALLY, TALLY_DDL, Tally, added
 from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
@@ -53,6 +55,32 @@ if TYPE_CHECKING:
 FILE_ROWS = 2000
 """Messages in a file. Larger files cost less, but leave more duplicates when a task dies."""
 _MOST_ROUNDS = 20
+_MOST_HASHES = 2_000_000
+"""Messages of which the tasks return a hash each, of eight bytes."""
+_HASH_SIZE = 8
+_HASHES, _COLUMN = "hashes", "ids"
+
+
+@dataclass(slots=True)
+class Drained:
+    """What the tasks of a drain have seen.
+
+    Args:
+        counts: the counts of the rows, if there was a choice to count them by.
+        hashes: hashes of the failure ids, if there were not too many.
+    """
+
+    counts: pyarrow.Table = field(default_factory=TALLY.empty_table)
+    hashes: bytearray = field(default_factory=bytearray)
+
+    def has_each_once(self, rows: int) -> bool:
+        """Check whether so many rows are known to have different failure ids. That two of them seem
+        to be the same can be chance, and is found out by looking."""
+        count = len(self.hashes) // _HASH_SIZE
+        found = pyarrow.Array.from_buffers(
+            pyarrow.uint64(), count, [None, pyarrow.py_buffer(self.hashes)]
+        )
+        return count == rows and bool(pc.count_distinct(found).as_py() == rows)
 
 
 def sources_of(url: str, queues: Sequence[str], *, literal: bool = False) -> list[FailedSource]:
@@ -157,9 +185,9 @@ def drain(
     management_url: str | None = None,
     choice: Selection | None = None,
     on_progress: OnProgress = tell_nobody,
-) -> pyarrow.Table:
-    """Drain failed queues into the archive, or continue an interrupted run; return the counts of
-    the rows that were drained now, if there is a choice to count them by.
+) -> Drained:
+    """Drain failed queues into the archive, or continue an interrupted run; return what is known of
+    the rows that were drained now.
 
     A message is acked only once the file that holds it is complete and visible. Messages that
     arrive during the drain stay in their queues.
@@ -168,7 +196,7 @@ def drain(
     limits = limits_of(url, sources, management_url)
     _forget(url, sources)
     try:
-        counts = _take_all(
+        drained = _take_all(
             spark,
             archive,
             run,
@@ -183,7 +211,7 @@ def drain(
     rows = rows_drained(archive, run)
     on_progress("draining", rows, rows)
     archive.end_draining(run, rows)
-    return counts
+    return drained
 
 
 def _forget(url: str, sources: Sequence[FailedSource]) -> None:
@@ -201,9 +229,9 @@ def _take_all(
     tasks: int,
     choice: Selection | None,
     on_progress: OnProgress,
-) -> pyarrow.Table:
+) -> Drained:
     """Drain what was there at the beginning, round by round."""
-    counts = TALLY.empty_table()
+    drained = Drained()
     swept: set[str] = set()
     for _ in range(_MOST_ROUNDS):
         broken_off = _broken_off(archive, run)
@@ -226,10 +254,10 @@ def _take_all(
             ),
             explained(),
         ):
-            counts = added([counts, _run(spark, task, shares, choice)])
+            _run(spark, task, shares, choice, drained)
         _wait_until_listed(archive, run, shares)
         swept |= broken_off.keys()
-    return counts
+    return drained
 
 
 def _wait_until_listed(archive: Archive, run: Run, shares: Sequence[TaskShare]) -> None:
@@ -329,9 +357,14 @@ def _shares(
 
 
 def _run(
-    spark: "SparkSession", task: DrainTask, shares: list[TaskShare], choice: Selection | None
-) -> pyarrow.Table:
-    """Take shares, each in a task, and return the counts of what was taken."""
+    spark: "SparkSession",
+    task: DrainTask,
+    shares: list[TaskShare],
+    choice: Selection | None,
+    drained: Drained,
+) -> None:
+    """Take shares, each in a task, and add what the tasks have seen to what is known."""
+    with_hashes = sum(share.count for share in shares) <= _MOST_HASHES
 
     def take(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         from pyspark import TaskContext
@@ -339,23 +372,38 @@ def _run(
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
         with RowJudge(choice or Selection()) as judge:
-            tally = Tally(judge)
+            tally, hashes = Tally(judge), bytearray()
 
             def count(source: FailedSource, rows: pyarrow.Table) -> None:
                 if choice is not None:
                     tally.add(_countable(rows, source))
+                if with_hashes:
+                    for id_ in rows["failure_id"].to_pylist():
+                        hashes.extend(
+                            hashlib.blake2b(id_.encode(), digest_size=_HASH_SIZE).digest()
+                        )
 
             for batch in batches:
                 for index in batch.column(0).to_pylist():
                     task.take(shares[index], attempt, count)
-            yield from tally.counts().to_batches()
+            counts = tally.counts()
+            seen = pyarrow.array([bytes(hashes), *[None] * counts.num_rows], pyarrow.binary())
+            nothing = pyarrow.Table.from_pylist([{PART: _HASHES}], TALLY)
+            yield from (
+                pyarrow.concat_tables([nothing, counts])
+                .append_column(_COLUMN, seen)
+                .combine_chunks()
+                .to_batches()
+            )
 
-    return (
+    found = (
         spark.range(0, len(shares), 1, len(shares))
-        .mapInArrow(take, TALLY_DDL)
+        .mapInArrow(take, f"{TALLY_DDL}, {_COLUMN} binary")
         .toArrow()
-        .cast(TALLY)
     )
+    for hashes in found[_COLUMN].drop_null().to_pylist():
+        drained.hashes += hashes
+    drained.counts = added([drained.counts, found.drop_columns([_COLUMN]).cast(TALLY)])
 
 
 def _countable(rows: pyarrow.Table, source: FailedSource) -> pyarrow.Table:

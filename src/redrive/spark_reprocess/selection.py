@@ -302,6 +302,13 @@ class RowJudge:
             rows = rows.append_column(name, values)
         return rows
 
+    def chosen(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are to be sent, with what each is sent by."""
+        for batch in batches:
+            if batch.num_rows:
+                rows = self.of(pa.Table.from_batches([batch]))
+                yield from rows.filter(pc.equal(rows[FATE], Fate.CHOSEN.value)).to_batches()
+
     def _matching(self, rows: pa.Table) -> list[bool]:
         if self._database is None or self._selection.where is None:
             return [True] * rows.num_rows

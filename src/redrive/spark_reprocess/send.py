@@ -34,7 +34,7 @@ from redrive.spark_reprocess.ledger import ArchiveLedger, Event
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
 from redrive.spark_reprocess.reconciliation import Reconciliation
 from redrive.spark_reprocess.row_message import EDITED, ID, ORDER_KEY, SENT_BY, SENT_COLUMNS, Mode
-from redrive.spark_reprocess.selection import Selection
+from redrive.spark_reprocess.selection import RowJudge, Selection
 from redrive.spark_reprocess.send_task import SendTask, sent_part
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.spark_reprocess.spark_errors import explained
@@ -66,8 +66,10 @@ def send(
     on_progress: OnProgress = tell_nobody,
     job: str | None = None,
     judge: Callable[[int], CanaryDecision] | None = None,
+    choice: Selection | None = None,
 ) -> str:
-    """Send messages of a run, and keep the ledger; return the job's id.
+    """Send messages of a run, and keep the ledger; return the job's id. With a choice, the tasks
+    leave out what it does not select.
 
     `tasks` run at once, and share the rate: it is never exceeded, but not reached while only the
     last of them are running.
@@ -100,18 +102,27 @@ def send(
         *SENT_COLUMNS,
         *(name for name in (SENT_BY, EDITED, ORDER_KEY) if name in messages.columns),
     ]
+    needed = names
+    if choice is not None:
+        with RowJudge(choice) as rows:
+            needed = [*names, *sorted(rows.needed - {*names})]
+        names = [*names, SENT_BY]
 
     def send_part(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
         import pyarrow
 
-        sent = sent_part(task, names, batches)
+        with RowJudge(choice or Selection()) as rows:
+            wanted = batches if choice is None else rows.chosen(batches)
+            sent = sent_part(task, names, wanted)
         yield pyarrow.RecordBatch.from_pydict({"attempt": [sent.attempt], "files": [sent.files]})
 
     if ORDER_KEY in messages.columns:
         # All messages of a key in one task, which confirms each before it sends the next.
         messages = messages.repartition(tasks, ORDER_KEY).sortWithinPartitions(*BY_TIME)
     with watching(look), explained():
-        done = messages.select(*names).mapInArrow(send_part, "attempt string, files long").collect()
+        done = (
+            messages.select(*needed).mapInArrow(send_part, "attempt string, files long").collect()
+        )
     # What comes next reads the ledger: what it missed would be sent once more.
     ledger.wait_until_listed({row["attempt"]: row["files"] for row in done})
     return job
@@ -216,6 +227,7 @@ class GuardedSend:
     options: JobOptions
     tasks: int
     chosen: Callable[[], "DataFrame"]
+    not_judged: Callable[[], "DataFrame | None"]
     whereabouts: Callable[[Sequence[str]], list[MessageCounts]]
     on_progress: OnProgress
     on_note: Callable[[str], None]
@@ -224,24 +236,23 @@ class GuardedSend:
     def send(self, total: int | None) -> None:
         """Send the messages, of which there are so many; None to count them first."""
         with explained():
-            messages = self.chosen()
-            total = messages.count() if total is None else total
+            total = self.chosen().count() if total is None else total
         if total and self.options.guards.canary:
-            total -= self._send_canary(messages, total)
-            with explained():
-                messages = self.chosen()
+            total -= self._send_canary(total)
         if total:
-            self._send_under(messages, total)
+            self._send_rest(total)
 
-    def _send_canary(self, messages: "DataFrame", total: int) -> int:
+    def _send_canary(self, total: int) -> int:
         """Send a few messages, and wait until each has succeeded; return how many were sent."""
         guards = self.options.guards
+        with explained():
+            messages = self.chosen()
         longest = self._longest_watch(messages) if guards.watch is None else guards.watch
         job = str(uuid.uuid4())
         # In a fixed order, so that a retried task gets the same messages.
         by = (ID,) if self.choice.order_by is None else BY_TIME
         some = messages.orderBy(*by).limit(min(guards.canary, total))
-        with self._watch(some, job) as watch:
+        with self._watch(lambda: some, job) as watch:
             canary = Canary(
                 min(guards.canary, total), 0, longest, guards.unknown, watch.comes_back_to
             )
@@ -280,22 +291,27 @@ class GuardedSend:
         self.on_note(f"{verdict.reason}.")
         return canary.sent
 
-    def _send_under(self, messages: "DataFrame", total: int) -> None:
+    def _send_rest(self, total: int) -> None:
         """Send messages until too large a share of them is failing."""
+        with explained():
+            messages = self.not_judged()
+            choice = None if messages is None else self.choice
+            messages = self.chosen() if messages is None else messages
         share = self.options.guards.stop_at
         if share is None:
-            self._send(messages, total)
+            self._send(messages, total, choice=choice)
             return
         job = str(uuid.uuid4())
-        with self._watch(messages, job) as watch:
+        with self._watch(self.chosen, job) as watch:
             self._send(
                 messages,
                 total,
                 job=job,
                 judge=lambda sent: verdict_on_share(sent, watch.look(), share),
+                choice=choice,
             )
 
-    def _watch(self, messages: "DataFrame", job: str) -> RunWatch:
+    def _watch(self, messages: Callable[[], "DataFrame"], job: str) -> RunWatch:
         """Return a watch on the messages that are sent under this job id."""
         return watch_of(
             self.url,
@@ -303,7 +319,7 @@ class GuardedSend:
             self.options.exchanges or self.run.family,
             self.choice,
             job,
-            arrivals=lambda: _arrivals_of(messages),
+            arrivals=lambda: _arrivals_of(messages()),
             management_url=self.options.management_url,
         )
 
@@ -336,6 +352,7 @@ class GuardedSend:
         *,
         job: str | None = None,
         judge: Callable[[int], CanaryDecision] | None = None,
+        choice: Selection | None = None,
     ) -> ArchiveLedger:
         job = send(
             self.archive,
@@ -351,6 +368,7 @@ class GuardedSend:
             on_progress=self.on_progress,
             job=job,
             judge=judge,
+            choice=choice,
         )
         self.on_stage_end()
         ledger = ArchiveLedger(self.archive.storage, self.run.id, job)

@@ -31,6 +31,9 @@ its time zone, which jobs respect."""
 
 _FOR_ONE_MACHINE = {"spark.sql.shuffle.partitions": "8"}
 """Only ids and counts are shuffled: Spark's default of 200 partitions costs more than it gains."""
+_COMPILE_LITTLE = "-XX:TieredStopAtLevel=1"
+"""Most of a job's work is that of Python and the broker. Java's second compiler would compete with
+them for the processors, and is through only when the job is nearly done."""
 
 
 def session_for(
@@ -53,8 +56,10 @@ def session_for(
     builder = SparkSession.builder.appName(name)
     if master is not None or not _is_submitted():
         builder = builder.master(master or LOCAL)
-    small = _FOR_ONE_MACHINE if (master or LOCAL).startswith("local") else {}
-    for key, value in {**SETTINGS, **small, **_quiet(), **(settings or {})}.items():
+    is_local = (master or LOCAL).startswith("local")
+    small = _FOR_ONE_MACHINE if is_local else {}
+    java = {"spark.driver.extraJavaOptions": _java_options(is_local=is_local)}
+    for key, value in {**SETTINGS, **small, **java, **(settings or {})}.items():
         builder = builder.config(key, value)
     errors: tuple[type[Exception], ...] = (OSError, ValueError, *spark_errors())
     try:
@@ -106,8 +111,6 @@ def _is_submitted() -> bool:
     )
 
 
-def _quiet() -> dict[str, str]:
-    return {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_QUIET} "
-        "--enable-native-access=ALL-UNNAMED"
-    }
+def _java_options(*, is_local: bool) -> str:
+    quiet = f"-Dlog4j2.configurationFile=file:{_QUIET} --enable-native-access=ALL-UNNAMED"
+    return f"{quiet} {_COMPILE_LITTLE}" if is_local else quiet

@@ -267,7 +267,7 @@ class SparkJob:
         ) as job:
             # Which messages a DataFrame decides on is known only to a join.
             by = None if choice is None or choice.decisions else self._judging(run, choice)
-            counts = drain.drain(
+            drained = drain.drain(
                 self._spark,
                 self.archive,
                 self._url,
@@ -279,9 +279,12 @@ class SparkJob:
                 choice=by,
                 on_progress=self._tell,
             )
+            rows = self.archive.rows_noted(run) or 0
             if by is not None:
-                self._drained[run.id, by.key] = counts
-            job.counted(self.archive.rows_noted(run) or 0)
+                self._drained[run.id, by.key] = drained.counts
+            if drained.has_each_once(rows):
+                self._messages_of(run).has_each_once()
+            job.counted(rows)
         return run
 
     @cached_property
@@ -430,6 +433,7 @@ class SparkJob:
     def send(self, run: Run, choice: Selection, *, chosen: int | None = None) -> None:
         """Send the chosen messages, the canary first."""
         self.check_broker(run)
+        choice = self._judging(run, choice)
         GuardedSend(
             self.archive,
             run,
@@ -438,6 +442,7 @@ class SparkJob:
             self._options,
             self._tasks,
             lambda: self._chosen(run, choice),
+            lambda: self._not_judged(run, choice),
             self.whereabouts,
             self._tell,
             self._on_note,
@@ -557,6 +562,14 @@ class SparkJob:
                 "Give the address that it came from with --url, or use --another-broker to send to "
                 "this one.",
             )
+
+    def _not_judged(self, run: Run, choice: Selection) -> "DataFrame | None":
+        """Return the messages that can still be sent, if nothing but the choice decides which of
+        them are, and how: the tasks that send them can choose, too, which saves a pass over them.
+        """
+        if choice.decisions is not None or choice.order_by is not None or choice.changed_by:
+            return None
+        return self._messages_of(run).open()
 
     def _chosen(self, run: Run, choice: Selection) -> "DataFrame":
         """Return the chosen messages that can still be sent, with their final bodies."""

@@ -236,7 +236,7 @@ def cause_of(message: FailedMessage) -> Cause:
 
 def _place_of(message: FailedMessage) -> str:
     """Return the queue in which a message failed, with its task or type if known."""
-    task = message.headers.get("task")  # Celery's
+    task = message.properties.headers.scalar("task")  # Celery's
     kind = task if isinstance(task, str) else message.properties.type
     place = f"{kind} in {message.queue}" if kind else message.queue
     return _SPACE.sub(" ", text_of(place))[:_MOST_OF_A_PLACE]

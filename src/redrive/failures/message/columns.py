@@ -122,7 +122,7 @@ COLUMNS = (
         _TEXT,
         True,
         "where a requeue sends it: a queue, or an exchange with a key",
-        lambda m: None if m.way_back is None else text_of(str(m.way_back)),
+        lambda m: None if (way := m.way_back) is None else text_of(str(way)),
     ),
     Column(
         "dialect",

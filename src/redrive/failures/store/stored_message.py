@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from redrive.amqp.properties import Properties
 from redrive.failures.message.columns import Column, SqlType
-from redrive.failures.message.failed_message import FailedMessage
+from redrive.failures.message.failed_message import FailedMessage, property_bytes_of
 from redrive.topology.headers import Delivery
 
 QUEUE, BODY = "queue", "body_bytes"
@@ -35,7 +35,7 @@ WIRE = (
         SqlType.BYTES,
         False,
         "property flags and properties as they came",
-        lambda m: m.properties.encode(),
+        property_bytes_of,
     ),
 )
 """Columns stored in addition to those of the filter language."""
