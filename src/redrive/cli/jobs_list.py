@@ -59,7 +59,7 @@ def list_(
             TableColumn("begun (UTC)"): lambda job: messages.moment_of(
                 job.begun_at, short=is_narrow
             ),
-            TableColumn("what", hide=4): lambda job: job.kind,
+            TableColumn("action", hide=4): lambda job: job.kind,
             TableColumn("queue", give=True, wrap=True, least=_LONGEST_NAME): lambda job: job.queue,
             TableColumn("state"): lambda job: Cell(job.state.value, _STYLES[job.state]),
             TableColumn("messages", "right", hide=3): lambda job: f"{job.sent:,}",
