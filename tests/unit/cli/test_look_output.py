@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from redrive.cli.look_output import in_words_of_before
 from redrive.failures.store.look import Look
 
@@ -14,12 +12,8 @@ def before(seconds: float = 60.5, now: int | None = 40, problem: str = "") -> Lo
     return Look("a@failed", "index", 40, 40, as_of=moment, depth_now=now, depth_problem=problem)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.4, "0 seconds ago"), (1.5, "1 second ago"), (119, "1 minute ago"), (7300, "2 hours ago")],
-)
-def test_an_age_is_told_in_words(seconds: float, words: str) -> None:
-    assert f"({words}), 40 messages; --fresh looks again." in in_words_of_before(before(seconds))
+def test_an_age_is_told_in_words() -> None:
+    assert "(2 hours ago), 40 messages; --fresh looks again." in in_words_of_before(before(7300))
 
 
 def test_what_came_or_went_is_told() -> None:
