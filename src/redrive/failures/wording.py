@@ -161,7 +161,7 @@ def causes_of(job: JobRecord) -> list[PlannedCause]:
     return [
         PlannedCause(
             counted(one.get("count")),
-            str(one.get("group_id"))[:_LONGEST],
+            str(one.get("group_id") or "")[:_LONGEST],
             ": ".join(
                 str(one[name])[:_LONGEST] for name in ("error_type", "message") if one.get(name)
             ),

@@ -227,7 +227,7 @@ class GuardedSend:
     options: JobOptions
     tasks: int
     chosen: Callable[[], "DataFrame"]
-    not_judged: Callable[[], "DataFrame | None"]
+    not_judged: Callable[[int], "DataFrame | None"]
     whereabouts: Callable[[Sequence[str]], list[MessageCounts]]
     on_progress: OnProgress
     on_note: Callable[[str], None]
@@ -294,7 +294,7 @@ class GuardedSend:
     def _send_rest(self, total: int) -> None:
         """Send messages until too large a share of them is failing."""
         with explained():
-            messages = self.not_judged()
+            messages = self.not_judged(total)
             choice = None if messages is None else self.choice
             messages = self.chosen() if messages is None else messages
         share = self.options.guards.stop_at
@@ -319,7 +319,7 @@ class GuardedSend:
             self.options.exchanges or self.run.family,
             self.choice,
             job,
-            arrivals=lambda: _arrivals_of(messages()),
+            arrivals=lambda: _arrivals_of(messages),
             management_url=self.options.management_url,
         )
 
@@ -392,12 +392,13 @@ class GuardedSend:
         return len(refused)
 
 
-def _arrivals_of(messages: "DataFrame") -> dict[str, set[WayBack]]:
+def _arrivals_of(messages: Callable[[], "DataFrame"]) -> dict[str, set[WayBack]]:
     """Return the exchanges and keys by which messages reached each dead-letter queue; empty if
     there are too many to watch."""
     with explained():
         rows = (
-            messages.where(f"{DEAD_LETTER_QUEUE} is not null")
+            messages()
+            .where(f"{DEAD_LETTER_QUEUE} is not null")
             .select(DEAD_LETTER_QUEUE, EXCHANGE, ROUTING_KEY)
             .distinct()
             .limit(_MOST_ARRIVALS)

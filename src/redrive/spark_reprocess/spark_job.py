@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 _DISCARDED_AT_A_TIME = 100_000
 _BEFORE = "body_before"
+_MANY = 0.2
+"""The share of a run's messages that has to be sent for its tasks to choose them."""
 
 
 class SparkJob:
@@ -442,7 +444,7 @@ class SparkJob:
             self._options,
             self._tasks,
             lambda: self._chosen(run, choice),
-            lambda: self._not_judged(run, choice),
+            lambda total: self._not_judged(run, choice, total),
             self.whereabouts,
             self._tell,
             self._on_note,
@@ -563,10 +565,13 @@ class SparkJob:
                 "this one.",
             )
 
-    def _not_judged(self, run: Run, choice: Selection) -> "DataFrame | None":
+    def _not_judged(self, run: Run, choice: Selection, total: int) -> "DataFrame | None":
         """Return the messages that can still be sent, if nothing but the choice decides which of
         them are, and how: the tasks that send them can choose, too, which saves a pass over them.
+        If few are chosen, the others' bodies would cost more than that pass.
         """
+        if total < _MANY * (self.archive.rows_noted(run) or 0):
+            return None
         if choice.decisions is not None or choice.order_by is not None or choice.changed_by:
             return None
         return self._messages_of(run).open()

@@ -58,12 +58,13 @@ def json_of(record: JobRecord, not_settled: int) -> dict[str, object]:
 
 def text_of(record: JobRecord, not_settled: int) -> str:
     """Return the proof as text, one fact per line."""
+    of_job = JobTotals.of(record)
     facts = [
         *job_facts(record),
         *course_facts(record),
         ("command", begun_with(record)),
         *result_facts(record),
-        ("adds up", "yes" if JobTotals.of(record).adds_up else "NO"),
+        ("adds up", "" if record.kind != "requeue" else "yes" if of_job.adds_up else "NO"),
         ("not settled", f"{not_settled:,}" if not_settled else ""),
         *(("", f"maybe twice: {one}") for one in record.duplicate_ids),
         *(("", f"not sent: {one}") for one in record.not_sent_ids),

@@ -13,6 +13,11 @@ from redrive.failures.jobs.job_record import JobRecord, State
 
 def resumed(known: JobRecord, job: JobRecord) -> JobRecord:
     """Return a job to run now, with who asked for it and who approved it."""
+    if known.state is State.DONE:
+        raise ConfigurationError(
+            f"job {job.id} is done: {known.who} has completed it",
+            f"See: redrive jobs show {job.id}.",
+        )
     if known.state in (State.DECLINED, State.FORGOTTEN):
         raise ConfigurationError(f"job {job.id} was {known.problem}", "Plan it again.")
     if known.kind == "requeue":
@@ -59,9 +64,9 @@ def check_may_approve(known: JobRecord, job: JobRecord) -> None:
         )
 
 
-def may_approve(known: JobRecord, job: JobRecord) -> bool:
-    """Return whether a journal entry that approves a job counts."""
-    return bool(known.user and job.user) and known.user != job.user
+def may_approve(asked_by: str, user: str) -> bool:
+    """Return whether a journal entry of a user counts that approves a job of another."""
+    return bool(asked_by and user) and asked_by != user
 
 
 def is_same(one: JobRecord, other: JobRecord) -> bool:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from redrive.errors import ConfigurationError
 from redrive.failures.jobs.approval_rule import may_approve
@@ -299,10 +300,11 @@ def under_way(sqlite: sqlite3.Connection, job_id: str) -> Iterable[str]:
         yield digest
 
 
-def _add_under_way(sqlite: sqlite3.Connection, job_id: str, digests: Iterable[str]) -> None:
-    sqlite.executemany(
+def _add_under_way(sqlite: sqlite3.Connection, job_id: str, digests: Iterable[str]) -> int:
+    """Record messages in flight; return how many of them were new."""
+    return sqlite.executemany(
         "INSERT OR IGNORE INTO under_way VALUES (?, ?)", ((job_id, one) for one in digests)
-    )
+    ).rowcount
 
 
 def put_stop(sqlite: sqlite3.Connection, run: str, by: str) -> None:
@@ -352,31 +354,41 @@ def is_additive(entry: JournalEntry) -> bool:
     return entry.step in _ADDITIVE or entry.step in (JobStep.READ, JobStep.REMARK)
 
 
-def apply(sqlite: sqlite3.Connection, entry: JournalEntry, place: str = "") -> None:
+def apply(
+    sqlite: sqlite3.Connection, entry: JournalEntry, place: str = "", *, is_own: bool = False
+) -> None:
     """Apply an entry of a broker and virtual host to the tables.
 
-    Entries other than additive ones may be applied again: they describe a state, not a change.
+    Entries other than additive ones may be applied again: they describe a state, not a change. What
+    this program itself reports of its run (`is_own`) is true, even if somebody else says that they
+    have resumed the job: what is in flight has to be known if this program dies.
     """
     if entry.remark is not None:
         put_remark(sqlite, place, entry.remark)
         return
-    known = found(sqlite, entry.job)
+    known = _known(sqlite, entry)
     if known is not None and not _may_follow(entry, known):
         before = run_before(sqlite, entry.job)
-        if before is None or not _is_of_run(entry, before):
+        if before is not None and _is_of_run(entry, before):
+            _restore_run(sqlite, before)
+            known = _known(sqlite, entry)
+        elif not is_own or entry.step not in _OF_ONE_RUN:
             return
-        known = _restore_run(sqlite, before, known)
     if known is None or _is_first_run(entry, known):
         _set_owner(sqlite, entry.job, entry.user)
     elif _displaces(sqlite, entry, known):
-        _keep_run(sqlite, known)
+        _keep_run(sqlite, entry.job)
     put_event(sqlite, entry)
     if entry.step is JobStep.STOP:
         put_stop(sqlite, entry.run, entry.by)
-    settled = _settled(sqlite, entry.job)
     if entry.record is not None:
-        _apply_record(sqlite, entry, entry.record, known, settled)
-    if entry.step in _OF_A_RUN:
+        _apply_record(sqlite, entry, entry.record)
+    if entry.step is JobStep.SENDING:
+        new = _add_under_way(sqlite, entry.job, entry.digests)
+        least = handed_over(sqlite, entry.job) + new
+        set_handed_over(sqlite, entry.job, max(entry.handed_over, least))
+    elif entry.step in _OF_A_RUN:
+        settled = _settled(sqlite, entry.job)
         _set_under_way(sqlite, entry)
         # A settled message is never sent again, whatever later entries say.
         least = settled + _count_under_way(sqlite, entry.job)
@@ -385,7 +397,27 @@ def apply(sqlite: sqlite3.Connection, entry: JournalEntry, place: str = "") -> N
         _keep(sqlite, entry, entry.original)
 
 
-def _is_first_run(entry: JournalEntry, known: JobRecord) -> bool:
+class _Known(NamedTuple):
+    """What has to be known of a job to tell whether an entry may follow."""
+
+    state: State
+    run: str
+    user: str
+
+
+def _known(sqlite: sqlite3.Connection, entry: JournalEntry) -> _Known | None:
+    # Not the whole record: an order may name fifty thousand messages.
+    row = sqlite.execute(
+        "SELECT json_extract(record, '$.state', '$.run', '$.user') FROM job WHERE id = ?",
+        (entry.job,),
+    ).fetchone()
+    if row is None:
+        return None
+    state, run, user = json.loads(row[0])
+    return _Known(State(state), run or "", user or "")
+
+
+def _is_first_run(entry: JournalEntry, known: _Known) -> bool:
     """Check whether a job begins that was only asked for, or written down, before."""
     return entry.step in (JobStep.BEGUN, JobStep.RESUMED) and known.state in (
         State.ASKED,
@@ -399,43 +431,36 @@ def _set_owner(sqlite: sqlite3.Connection, job_id: str, user: str) -> None:
 
 
 def _set_under_way(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
-    """Record the messages in flight that an entry lists: more of them, or all."""
-    known, listed = set(under_way(sqlite, entry.job)), set(entry.digests)
-    if entry.step is not JobStep.SENDING:
-        sqlite.executemany(
-            "DELETE FROM under_way WHERE job = ? AND failure_id = ?",
-            ((entry.job, one) for one in known - listed),
-        )
-    _add_under_way(sqlite, entry.job, listed - known)
+    """Record that no other messages are in flight than those that an entry lists."""
+    listed = set(entry.digests)
+    sqlite.executemany(
+        "DELETE FROM under_way WHERE job = ? AND failure_id = ?",
+        [(entry.job, one) for one in under_way(sqlite, entry.job) if one not in listed],
+    )
+    _add_under_way(sqlite, entry.job, listed)
 
 
-def _keep_run(sqlite: sqlite3.Connection, known: JobRecord) -> None:
+def _keep_run(sqlite: sqlite3.Connection, job_id: str) -> None:
     """Keep what is known of a run before somebody else's takes its place."""
     sqlite.execute(
-        "INSERT OR REPLACE INTO run_before VALUES (?, ?, ?, ?)",
-        (
-            known.id,
-            json.dumps(known.as_json()),
-            handed_over(sqlite, known.id),
-            json.dumps(list(under_way(sqlite, known.id))),
-        ),
+        "INSERT OR REPLACE INTO run_before SELECT id, record, ?, ? FROM job WHERE id = ?",
+        (handed_over(sqlite, job_id), json.dumps(list(under_way(sqlite, job_id))), job_id),
     )
 
 
-def _restore_run(sqlite: sqlite3.Connection, before: JobRecord, known: JobRecord) -> JobRecord:
-    """Return the record of the job's owner, who still runs it: nobody can have resumed it."""
+def _restore_run(sqlite: sqlite3.Connection, before: JobRecord) -> None:
+    """Restore the record of the job's owner, who still runs it: nobody can have resumed it."""
+    known = found(sqlite, before.id)
     row = sqlite.execute(
         "SELECT handed_over, digests FROM run_before WHERE job = ?", (before.id,)
     ).fetchone()
     # What subscribers reported meanwhile is true of the job, whoever runs it.
-    restored = before.with_known_of(known)
-    put(sqlite, restored)
+    put(sqlite, before if known is None else before.with_known_of(known))
     set_handed_over(sqlite, before.id, int(row[0]))
     sqlite.execute("DELETE FROM under_way WHERE job = ?", (before.id,))
     _add_under_way(sqlite, before.id, json.loads(row[1]))
     drop_run_before(sqlite, before.id)
     sqlite.execute("DELETE FROM newer WHERE job = ?", (before.id,))
-    return restored
 
 
 def _settled(sqlite: sqlite3.Connection, job_id: str) -> int:
@@ -448,7 +473,7 @@ def _count_under_way(sqlite: sqlite3.Connection, job_id: str) -> int:
     return int(row[0])
 
 
-def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
+def _may_follow(entry: JournalEntry, known: _Known) -> bool:
     """Check whether an entry is valid after what is known about its job.
 
     A job that waits for approval can only be approved or declined. A declined or finished job stays
@@ -469,9 +494,7 @@ def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
         case _ if known.state is State.DECLINED:
             return False
         case JobStep.RESUMED if known.state is State.ASKED:
-            return entry.record is not None and may_approve(
-                known, replace(entry.record, user=entry.user)
-            )
+            return entry.record is not None and may_approve(known.user, entry.user)
         case _ if known.state is State.ASKED:
             return False
         case JobStep.BEGUN | JobStep.RESUMED:
@@ -482,11 +505,11 @@ def _may_follow(entry: JournalEntry, known: JobRecord) -> bool:
             return _is_of_run(entry, known)
 
 
-def _is_of_run(entry: JournalEntry, known: JobRecord) -> bool:
+def _is_of_run(entry: JournalEntry, known: _Known | JobRecord) -> bool:
     return known.run == entry.run and entry.user == known.user
 
 
-def _displaces(sqlite: sqlite3.Connection, entry: JournalEntry, known: JobRecord) -> bool:
+def _displaces(sqlite: sqlite3.Connection, entry: JournalEntry, known: _Known) -> bool:
     """Check whether an entry says that somebody resumed a job which its owner was running."""
     if entry.step not in (JobStep.BEGUN, JobStep.RESUMED) or known.state is not State.RUNNING:
         return False
@@ -541,13 +564,8 @@ def _state_after(step: JobStep, said: State) -> State:
     return _STATES.get(step, said)
 
 
-def _apply_record(
-    sqlite: sqlite3.Connection,
-    entry: JournalEntry,
-    record: JobRecord,
-    known: JobRecord | None,
-    settled: int,
-) -> None:
+def _apply_record(sqlite: sqlite3.Connection, entry: JournalEntry, record: JobRecord) -> None:
+    known = found(sqlite, entry.job)
     record = replace(record, user=entry.user, state=_state_after(entry.step, record.state))
     if known is None:
         put(sqlite, replace(record, asked_by="", approved_by=""))
@@ -565,7 +583,9 @@ def _apply_record(
         put(sqlite, replace(known, state=record.state, problem=problem, changed_at=changed_at))
         return
     record = record.with_known_of(known).with_order_of(known)
-    record = replace(record, sent=max(record.sent, min(known.sent, settled)))
+    if record.sent < known.sent:
+        settled = _settled(sqlite, entry.job)
+        record = replace(record, sent=max(record.sent, min(known.sent, settled)))
     if known.state is State.ASKED and entry.step is JobStep.RESUMED:
         # The identities of requester and approver come from the broker.
         record = replace(record, asked_by=known.by, approved_by=record.by)

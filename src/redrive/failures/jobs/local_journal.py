@@ -464,13 +464,7 @@ class LocalJournal:
     def sending(self, job_id: str, digests: Sequence[str]) -> None:
         """Record messages about to be handed to the broker. The record is safe on return."""
         with self.writing() as sqlite:
-            # A message that is sent again after a lost connection is recorded already.
-            new = set(digests).difference(journal_tables.under_way(sqlite, job_id))
-            handed_over = journal_tables.handed_over(sqlite, job_id) + len(new)
-            entry = JournalEntry(
-                JobStep.SENDING, job_id, handed_over=handed_over, digests=tuple(digests)
-            )
-            self._write(sqlite, entry)
+            self._write(sqlite, JournalEntry(JobStep.SENDING, job_id, digests=tuple(digests)))
 
     def settled(self, job_id: str, digests: Sequence[str]) -> None:
         """Record that messages of a job are no longer in flight."""
@@ -569,7 +563,11 @@ class LocalJournal:
             user=self._user,
             run=entry.run or self._run_of(sqlite, entry),
         )
-        journal_tables.apply(sqlite, entry, self.place)
+        journal_tables.apply(sqlite, entry, self.place, is_own=True)
+        if entry.step is JobStep.SENDING:
+            # A message that is sent again after a lost connection was recorded already.
+            handed_over = journal_tables.handed_over(sqlite, entry.job)
+            entry = replace(entry, handed_over=handed_over)
         self._share(sqlite, entry, firm=firm)
 
     def _write_whole(self, sqlite: sqlite3.Connection, step: JobStep, job: JobRecord) -> None:
