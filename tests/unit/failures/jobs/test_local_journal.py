@@ -25,7 +25,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.jobs import journal_tables
 from redrive.failures.jobs.job_record import JobOutcome, JobRecord, State
 from redrive.failures.jobs.job_stop import running_on
-from redrive.failures.jobs.journal_entry import JournalEntry
+from redrive.failures.jobs.journal_entry import JobStep, JournalEntry
 from redrive.failures.jobs.local_journal import LocalJournal, UnsavedJournal, default_path
 from redrive.failures.jobs.requeue_job import JournalDeliveries
 from redrive.failures.queue.canary import Guards, Unknown
@@ -483,3 +483,43 @@ def test_others_know_of_a_job_what_its_own_file_has(
                         for one in (here, elsewhere)
                     ]
                     assert rows[0] == rows[1], table
+
+
+def test_a_batch_costs_the_same_however_many_are_in_flight(tmp_path: Path) -> None:
+    costs: list[int] = []
+
+    def count() -> None:
+        costs[-1] += 1
+
+    with LocalJournal(tmp_path / "journal.sqlite3") as journal:
+        job = journal.begin(JOB)
+        with journal.writing() as sqlite:
+            sqlite.set_progress_handler(count, 10)
+        for batch in range(60):
+            costs.append(0)
+            numbers = range(batch * 100, batch * 100 + 100)
+            journal.sending(job.id, [f"{number * 7919 % 10**6:064x}" for number in numbers])
+    assert costs[-1] < 2 * costs[1]
+
+
+def test_what_is_in_flight_is_known_though_somebody_is_said_to_have_resumed_the_job(
+    tmp_path: Path,
+) -> None:
+    with LocalJournal(tmp_path / "journal.sqlite3") as journal:
+        job = journal.begin(JOB)
+        with journal.writing() as sqlite:
+            resumed = JournalEntry(JobStep.RESUMED, job.id, record=replace(job, run="another"))
+            journal_tables.apply(sqlite, resumed)
+        assert journal.job(job.id).run == "another"
+        journal.sending(job.id, DIGESTS[:2])
+        assert journal.under_way(job.id) == set(DIGESTS[:2])
+        journal.update(replace(job, sent=2, state=State.DONE))
+        assert journal.job(job.id).sent == 2
+
+
+def test_a_job_that_is_done_is_not_begun_again(tmp_path: Path) -> None:
+    with LocalJournal(tmp_path / "journal.sqlite3") as journal:
+        job = journal.begin(JOB)
+        journal.update(replace(job, state=State.DONE))
+        with pytest.raises(ConfigurationError, match="job job-1 is done"):
+            journal.begin(job)
