@@ -19,7 +19,6 @@ from pathlib import Path
 from redrive.errors import BrokerUnavailable, ConfigurationError, RedriveError, Unroutable
 from redrive.failures.jobs import journal_tables
 from redrive.failures.jobs.cause_remark import CauseRemark
-from redrive.failures.jobs.cause_remarks import CauseRemarks
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.journal_entry import (
     FORMAT,
@@ -51,6 +50,9 @@ _TOGETHER = 500
 
 class Journal(LocalJournal):
     """The shared journal of the broker and virtual host at a URL; a context manager.
+
+    It has the jobs of this broker and virtual host. If the stream can't be read, it has all jobs of
+    the local file.
 
     Args:
         url: the broker's address.
@@ -107,45 +109,14 @@ class Journal(LocalJournal):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def jobs(
-        self,
-        limit: int | None = None,
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        state: State | None = None,
-    ) -> list[JobRecord]:
-        """Return the jobs of this broker and virtual host, as `LocalJournal.jobs` does.
-
-        If the stream can't be read, all jobs in the local file are returned.
-        """
+    def _refresh(self, *, of_jobs: bool = True) -> None:
         self._freshen()
-        self._tell_of_what_was_dropped()
-        return super().jobs(limit, queue=queue, kind=kind, state=state)
-
-    def count(self) -> int:
-        """Count the jobs that `jobs` returns."""
-        self._freshen()
-        return super().count()
+        if of_jobs:
+            self._tell_of_what_was_dropped()
 
     @property
     def _place_of_jobs(self) -> str | None:
         return self.place if self.is_shared else None
-
-    def job(self, id_: str) -> JobRecord:
-        """Return the job with this id, or whose id begins with it.
-
-        Raises:
-            ConfigurationError: there is no such job, or several.
-        """
-        self._freshen()
-        self._tell_of_what_was_dropped()
-        return super().job(id_)
-
-    def causes(self) -> CauseRemarks:
-        """Return the notes on causes that anybody at this broker and virtual host has written."""
-        self._freshen()
-        return super().causes()
 
     def remark(self, remark: CauseRemark) -> None:
         """Record a note on a cause, for everybody."""
@@ -236,13 +207,6 @@ class Journal(LocalJournal):
         known = self._found(job.id)
         return known is not None and known.state is not State.ASKED
 
-    def _write_down(self, job: JobRecord) -> JobRecord:
-        """Record a job that another process on this machine is to run; return it."""
-        waiting = super()._write_down(job)
-        with self._transaction() as sqlite:
-            self._note_place(sqlite, job.id)
-        return waiting
-
     def ask(self, job: JobRecord) -> JobRecord:
         """Record a job that waits for somebody else's approval, where everybody sees it.
 
@@ -255,25 +219,9 @@ class Journal(LocalJournal):
         self._check_shared()
         return asked
 
-    def decline(self, job: JobRecord, why: str) -> JobRecord:
-        """Record that a job which waits for approval was declined; return it.
-
-        Raises:
-            ConfigurationError: it doesn't wait for approval, or the shared journal can't be used.
-        """
+    def _check_seen_by_all(self) -> None:
         self._freshen()
         self._check_shared()
-        return super().decline(job, why)
-
-    def forget(self, job: JobRecord, why: str) -> JobRecord:
-        """Record for everybody that nobody runs a job; return it.
-
-        Raises:
-            ConfigurationError: somebody runs it, or the shared journal can't be used.
-        """
-        self._freshen()
-        self._check_shared()
-        return super().forget(job, why)
 
     def ask_to_stop(self, job: JobRecord) -> None:
         """Ask a job's process, on any machine, to stop it.

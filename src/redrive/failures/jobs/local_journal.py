@@ -203,6 +203,7 @@ class LocalJournal:
                 replace(job, who=whoami(), state=State.WAITING, program=self.program)
             )
             journal_tables.put(sqlite, waiting)
+            self._note_place(sqlite, job.id)
         return waiting
 
     def _show_progress(self, job_id: str, progress: RunProgress) -> None:
@@ -254,8 +255,9 @@ class LocalJournal:
         """Record that a job which waits for approval was declined; return it.
 
         Raises:
-            ConfigurationError: it doesn't wait for approval.
+            ConfigurationError: it doesn't wait for approval, or a shared journal can't be used.
         """
+        self._check_seen_by_all()
         with self.writing() as sqlite:
             known = journal_tables.found(sqlite, job.id)
             if known is None or known.state is not State.ASKED:
@@ -266,8 +268,10 @@ class LocalJournal:
         """Record that nobody runs a job and nobody may resume it; return it.
 
         Raises:
-            ConfigurationError: somebody runs it, or it is done or was never run.
+            ConfigurationError: somebody runs it, it is done or was never run, or a shared journal
+                can't be used.
         """
+        self._check_seen_by_all()
         with self.writing() as sqlite:
             known = journal_tables.found(sqlite, job.id) or job
             if self._is_known_to_run(known):
@@ -390,6 +394,7 @@ class LocalJournal:
             kind: only jobs of this kind.
             state: only jobs recorded with this state; their process may have died since.
         """
+        self._refresh()
         with self._errors("read"):
             found = journal_tables.jobs(
                 self._sqlite, self._place_of_jobs, limit, queue=queue, kind=kind, state=state
@@ -398,6 +403,7 @@ class LocalJournal:
 
     def count(self) -> int:
         """Count the jobs that `jobs` returns."""
+        self._refresh()
         with self._errors("read"):
             return journal_tables.count(self._sqlite, self._place_of_jobs)
 
@@ -412,6 +418,7 @@ class LocalJournal:
         Raises:
             ConfigurationError: there is no such job, or several.
         """
+        self._refresh()
         with self._errors("read"):
             rows = self._sqlite.execute(
                 "SELECT record FROM job WHERE id = ?1 OR substr(id, 1, length(?1)) = ?1 ORDER BY "
@@ -499,7 +506,8 @@ class LocalJournal:
             )
 
     def causes(self) -> CauseRemarks:
-        """Return the notes on causes that anybody at this broker has written."""
+        """Return the notes on causes that anybody at this broker and virtual host has written."""
+        self._refresh(of_jobs=False)
         with self._errors("read"):
             return CauseRemarks(journal_tables.remarks(self._sqlite, self.place))
 
@@ -593,6 +601,15 @@ class LocalJournal:
         return self._runs[entry.job]
 
     # --- hooks for a shared journal ---------------------------------------------------------------
+
+    def _refresh(self, *, of_jobs: bool = True) -> None:
+        """Read what others have written."""
+
+    def _check_seen_by_all(self) -> None:
+        """Check that everybody will see what is written next."""
+
+    def _note_place(self, sqlite: sqlite3.Connection, job_id: str) -> None:
+        """Record where a job is known."""
 
     @property
     def _user(self) -> str:
