@@ -34,7 +34,6 @@ class FailedMessage(ReceivedMessage):
         "_failure_id",
         "_known_id",
         "_notes",
-        "_scalar",
         "_size",
     )
 
@@ -44,7 +43,6 @@ class FailedMessage(ReceivedMessage):
         self._failure_id: str | None = None
         self._known_id: str | None = None
         self._notes = notes
-        self._scalar = delivery.properties.headers.scalar
         self._as_received: bytes | None = None
         self._cause: tuple[str, str, str] | None = None
         self._size: int | None = None
@@ -160,7 +158,7 @@ class FailedMessage(ReceivedMessage):
     @property
     def retries(self) -> int:
         """Number of retries before the message was set aside."""
-        written = self._scalar(headers.RETRIES)
+        written = self._delivery.properties.headers.scalar(headers.RETRIES)
         return (
             headers.counted(written)
             if written is not None
@@ -245,7 +243,7 @@ class FailedMessage(ReceivedMessage):
     @property
     def redrive_count(self) -> int:
         """How many times the message was requeued before."""
-        return headers.counted(self._scalar(headers.COUNT))
+        return headers.counted(self._delivery.properties.headers.scalar(headers.COUNT))
 
     @property
     def job(self) -> str | None:
@@ -264,7 +262,7 @@ class FailedMessage(ReceivedMessage):
         return self._notes
 
     def _text(self, name: str) -> str | None:
-        value = self._scalar(name)
+        value = self._delivery.properties.headers.scalar(name)
         return value if isinstance(value, str) else None
 
     def __repr__(self) -> str:
