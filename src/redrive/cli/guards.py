@@ -107,7 +107,7 @@ class GuardOptions:
 def tell_too_often(printer: Printer, count: int) -> None:
     """Print how many messages stay because they were requeued too often, if any."""
     if count:
-        remedy = wording.agreeing("--force includes {them}.", count)
+        remedy = wording.pluralized("--force includes {them}.", count)
         printer.say(f"{wording.too_often(count)} {remedy}", "yellow")
 
 
@@ -118,7 +118,7 @@ def tell_left(printer: Printer, left: Mapping[Route, int]) -> None:
         count = routes.total()
         if not count:
             continue
-        what_helps = wording.agreeing(remedy, count)
+        what_helps = wording.pluralized(remedy, count)
         printer.say(f"{wording.not_included(verdict, count)} {what_helps}", "yellow")
         shown = [(one, count) for one, count in routes.most_common(_MOST_REASONS) if one.reason]
         if shown and shown != [(NO_WAY, count)]:

@@ -15,7 +15,7 @@ from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.local_journal import LocalJournal
 from redrive.failures.queue.failed_queue_base import source_of
 from redrive.failures.queue.order import Order, order_facts
-from redrive.failures.wording import course_facts, job_facts, job_json, result_facts
+from redrive.failures.wording import job_facts, job_json, result_facts, status_facts
 from redrive.number_text import count_of
 from redrive.redaction import in_one_line
 from redrive.topology.headers import counted
@@ -154,7 +154,7 @@ def _facts(job: JobRecord) -> list[tuple[str, str]]:
         *job_facts(job),
         *_choice_of(job),
         *([("digest", job.digest)] if job.state in _CAN_RUN else []),
-        *course_facts(job),
+        *status_facts(job),
         *result_facts(job, _CAUSES_SHOWN),
     ]
     if job.file:

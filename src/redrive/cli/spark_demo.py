@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli.output import OutputFormat, Printer
-from redrive.number_text import count_of
+from redrive.number_text import count_of, size_in_words
 from redrive.spark_reprocess.prerequisites import check_prerequisites
 
 QUEUES = ("shop@orders", "billing@invoices", "crm@customers")
@@ -33,7 +33,6 @@ def demo(
       redrive spark demo --count 10000
     """
     check_prerequisites()
-    from redrive.number_text import size_in_words
     from redrive.spark_reprocess.archive import Archive
     from redrive.spark_reprocess.drain import depths_of, sources_of
     from redrive.spark_reprocess.sample import declare_queue, fill

@@ -10,7 +10,7 @@ from redrive.cli.messages import tell_shared_ids
 from redrive.cli.output import Cell, Printer, TableColumn
 from redrive.failures import wording
 from redrive.failures.message.route import Route, Verdict, WayBack
-from redrive.number_text import count_of
+from redrive.number_text import count_of, size_in_words
 from redrive.redaction import in_one_line
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ def tell_plan(
     page: str | None = None,
 ) -> None:
     """Print what is there, by cause, and how much of it would be sent."""
-    from redrive.number_text import size_in_words
-
     printer.say(
         f"{count_of(planned.count, 'message')} ({size_in_words(planned.size)}) {place}; "
         f"{planned.chosen:,} ({size_in_words(planned.chosen_size)}) {verb}."

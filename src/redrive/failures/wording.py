@@ -6,10 +6,11 @@ believed.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, assert_never, cast
+from typing import Any, cast
 
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.message.route import Verdict
+from redrive.failures.queue.order import Fact
 from redrive.number_text import count_of, moment_in_words
 from redrive.redaction import in_one_line
 from redrive.topology.headers import counted
@@ -21,6 +22,7 @@ WHY_THEY_STAY = {
     Verdict.CONTRADICTED: "what {they} {say} about {their} way back is contradicted",
     Verdict.UNCHECKED: "the broker could not confirm {their} way back",
 }
+"""Why a plan leaves messages out, in the order in which it is told."""
 _ONE = {"they": "it", "them": "it", "their": "its", "say": "says", "were": "was"}
 _SEVERAL = {word: word for word in _ONE}
 _DONE = {
@@ -36,7 +38,7 @@ _DONE = {
 """What each kind of job did with the messages that the journal counts as sent."""
 
 
-def agreeing(text: str, count: int) -> str:
+def pluralized(text: str, count: int) -> str:
     """Return a text whose pronouns, in braces, agree with a number of messages."""
     return text.format_map(_ONE if count == 1 else _SEVERAL)
 
@@ -51,46 +53,35 @@ def too_often(count: int) -> str:
 
 def not_included(verdict: Verdict, count: int) -> str:
     """Say how many messages stay because of the verdict on their way back."""
-    return f"{count_of(count, 'message')} not included: {agreeing(WHY_THEY_STAY[verdict], count)}."
+    return (
+        f"{count_of(count, 'message')} not included: {pluralized(WHY_THEY_STAY[verdict], count)}."
+    )
 
 
 def shared_ids(count: int) -> str:
     """Say how many failure ids are shared by messages that differ."""
-    what = "failure id is" if count == 1 else "failure ids are"
+    what, which = ("failure id is", "it") if count == 1 else ("failure ids are", "each")
     return (
-        f"{count:,} {what} shared by messages that differ, so all but one of them are forged. Each "
-        "message is handled separately."
+        f"{count:,} {what} shared by messages that differ; at most one message with {which} is "
+        "genuine. Each message is handled separately."
     )
 
 
 def possible_duplicates(count: int, lost: str = "the connection or the process") -> str:
     """Say how many messages may have been sent twice."""
-    lost_while = agreeing(f"{lost} was lost while {{they}} {{were}} in flight", count)
+    lost_while = pluralized(f"{lost} was lost while {{they}} {{were}} in flight", count)
     return f"{count_of(count, 'possible duplicate')}: {lost_while}."
 
 
 # --- jobs -----------------------------------------------------------------------------------------
 
 
+_WAITS = {State.WAITING: "waiting to start", State.ASKED: "waiting for approval"}
+
+
 def state_in_words(state: State) -> str:
     """Return the state of a job."""
-    match state:
-        case State.WAITING:
-            return "waiting to start"
-        case State.ASKED:
-            return "waiting for approval"
-        case (
-            State.RUNNING
-            | State.DONE
-            | State.INTERRUPTED
-            | State.STOPPED
-            | State.FAILED
-            | State.DECLINED
-            | State.FORGOTTEN
-        ):
-            return state.value
-        case _:
-            assert_never(state)
+    return _WAITS.get(state, state.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +139,6 @@ class PlannedCause:
     what: str
 
 
-class Fact(NamedTuple):
-    """A fact about a job: its name, and what it says in one line; a further line has no name."""
-
-    name: str
-    text: str
-
-
 def causes_of(job: JobRecord) -> list[PlannedCause]:
     """Return the messages that a job should send, by cause."""
     found = _plan_of(job).get("causes")
@@ -176,7 +160,7 @@ def _plan_of(job: JobRecord) -> Mapping[str, Any]:
 
 
 def job_facts(job: JobRecord) -> list[Fact]:
-    """Return what a job is, and who runs it why."""
+    """Return what a job is, who runs it, and why."""
     facts = (
         Fact("job", job.id),
         Fact("action", job.kind),
@@ -190,8 +174,8 @@ def job_facts(job: JobRecord) -> list[Fact]:
     return [fact for fact in facts if fact.text]
 
 
-def course_facts(job: JobRecord) -> list[Fact]:
-    """Return when a job began, and how far it is."""
+def status_facts(job: JobRecord) -> list[Fact]:
+    """Return when a job began, when it last changed, and its state."""
     problem = f": {job.problem}" if job.problem else ""
     return [
         Fact("started", moment_in_words(job.begun_at)),
@@ -202,7 +186,6 @@ def course_facts(job: JobRecord) -> list[Fact]:
 
 def result_facts(job: JobRecord, most_causes: int | None = None) -> list[Fact]:
     """Return what a job should send, by cause, and what became of its messages."""
-    totals = JobTotals.of(job)
     facts = [
         Fact("planned", f"{job.planned:,}"),
         *(Fact("", line) for line in _planned(job, most_causes)),
@@ -219,7 +202,7 @@ def result_facts(job: JobRecord, most_causes: int | None = None) -> list[Fact]:
     if job.not_sent or job.kind == "requeue":
         facts.append(Fact("not sent", f"{job.not_sent:,}"))
     if job.kind == "requeue":
-        facts.append(Fact("not tried", f"{totals.not_tried:,}"))
+        facts.append(Fact("not tried", f"{JobTotals.of(job).not_tried:,}"))
     if job.possible_duplicates:
         known = len(job.duplicate_ids)
         ids = f", {known:,} with a known id" if known < job.possible_duplicates else ""

@@ -18,7 +18,7 @@ from redrive.failures.jobs.approval_rule import (
 from redrive.failures.jobs.job_record import JobRecord, State
 from redrive.failures.jobs.job_stop import ask_to_stop, check_alone
 from redrive.failures.jobs.journal_entry import JobEvent, JobStep
-from redrive.failures.queue.order import Order, OrderFact, filter_facts, order_facts
+from redrive.failures.queue.order import Fact, Order, filter_facts, order_facts
 from redrive.failures.store.facet import Facet
 from redrive.failures.wording import JobTotals, causes_of, state_in_words
 from redrive.redaction import in_one_line
@@ -281,15 +281,15 @@ def _order_of(record: JobRecord) -> Order | None:
         return None
 
 
-def _facts(context: ConsoleContext, order: Order) -> list[OrderFact]:
+def _facts(context: ConsoleContext, order: Order) -> list[Fact]:
     """Return everything an order says, without what this console hides of bodies."""
     hidden = context.settings.hide_bodies
     masked = context.settings.mask is not None
     return [
-        OrderFact(name, "hidden by this console")
+        Fact(name, "hidden by this console")
         if (hidden and (name == "patch" or name.startswith("edited ")))
         or (masked and name.startswith("edited "))
-        else OrderFact(name, text)
+        else Fact(name, text)
         for name, text in (*filter_facts(order.filter), *order_facts(order))
     ]
 

@@ -18,7 +18,6 @@ from redrive.failures.rehearsal.rehearsal import rehearsed_in
 from redrive.failures.store.look import Look
 from redrive.number_text import count_of
 from redrive.topology.doctor.act_rights import OperatorAct
-from redrive.topology.rewrite import MOST_REDRIVES
 from redrive.web.command_lines import requeue_command, try_command
 from redrive.web.context import ConsoleContext
 from redrive.web.filter_bar import where_of
@@ -186,7 +185,6 @@ def _page(context: ConsoleContext, request: PageRequest, problem: str) -> Respon
             "asked": context.waiting_for_approval(place),
             "control": context.queue_states.control_of(place),
             "many": MANY,
-            "most_redrives": MOST_REDRIVES,
             "canary": min(order.guards.canary, plan.count),
             "rate": int(order.rate or 0),
             "pace": order.pace_by_depth or 0,

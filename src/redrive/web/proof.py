@@ -7,7 +7,7 @@ from dataclasses import asdict
 from starlette.responses import Response
 
 from redrive.failures.jobs.job_record import JobRecord
-from redrive.failures.wording import JobTotals, course_facts, job_facts, job_json, result_facts
+from redrive.failures.wording import JobTotals, job_facts, job_json, result_facts, status_facts
 from redrive.redaction import in_one_line
 from redrive.web.command_lines import command
 from redrive.web.context import ConsoleContext
@@ -61,7 +61,7 @@ def text_of(record: JobRecord, not_settled: int) -> str:
     of_job = JobTotals.of(record)
     facts = [
         *job_facts(record),
-        *course_facts(record),
+        *status_facts(record),
         ("command", begun_with(record)),
         *result_facts(record),
         ("adds up", "" if record.kind != "requeue" else "yes" if of_job.adds_up else "NO"),

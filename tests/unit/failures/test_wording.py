@@ -118,8 +118,8 @@ def test_another_job_says_what_it_did() -> None:
         (
             shared_ids(1),
             (
-                "1 failure id is shared by messages that differ, so all but one of them are "
-                "forged. Each message is handled separately."
+                "1 failure id is shared by messages that differ; at most one message with it is "
+                "genuine. Each message is handled separately."
             ),
         ),
     ],

@@ -222,7 +222,7 @@ TRIAGE_API = {
     "message_source": {"MessageSource", "answer_of", "checked_query", "column_named"},
     "operator_name": {"acting_for"},
     "operator_rights": {"OperatorRights", "check_login"},
-    "order": {"OrderFact", "filter_facts", "order_facts", "Order"},
+    "order": {"Fact", "filter_facts", "order_facts", "Order"},
     "outcome_watch": {"MessageCounts"},
     "overview": {"Overview", "SharedGroup"},
     "pauses": {"order", "paused"},
@@ -252,7 +252,7 @@ TRIAGE_API = {
     "wording": {
         "JobTotals",
         "causes_of",
-        "course_facts",
+        "status_facts",
         "job_facts",
         "job_json",
         "result_facts",

@@ -147,11 +147,11 @@ def check_pace(most: int | None, *, via: bool) -> None:
         )
 
 
-class OrderFact(NamedTuple):
-    """One fact about an order.
+class Fact(NamedTuple):
+    """One fact about an order or a job.
 
     Args:
-        name: the name of the fact.
+        name: the name of the fact; empty for a further line of the one before.
         text: the fact itself; may have several lines, and contain control characters.
     """
 
@@ -159,19 +159,19 @@ class OrderFact(NamedTuple):
     text: str
 
 
-def filter_facts(filter_: Filter) -> list[OrderFact]:
+def filter_facts(filter_: Filter) -> list[Fact]:
     """Return facts about which messages a filter of the journal chooses."""
     where = filter_.where if isinstance(filter_.where, str) else ""
-    facts = [OrderFact("where", where)] if where else []
-    facts += [OrderFact("group", group) for group in filter_.groups]
+    facts = [Fact("where", where)] if where else []
+    facts += [Fact("group", group) for group in filter_.groups]
     count = len(filter_.digests)
-    facts += [OrderFact("messages", f"{count:,} by {'its id' if count == 1 else 'their ids'}")] * (
+    facts += [Fact("messages", f"{count:,} by {'its id' if count == 1 else 'their ids'}")] * (
         count > 0
     )
     return facts
 
 
-def order_facts(order: Order) -> list[OrderFact]:
+def order_facts(order: Order) -> list[Fact]:
     """Return all facts about an order, without its filter and default values."""
     guards = order.guards
     canary = ""
@@ -202,4 +202,4 @@ def order_facts(order: Order) -> list[OrderFact]:
         ),
         ("force", "includes what was requeued too often" if order.force else ""),
     )
-    return [OrderFact(name, text) for name, text in facts if text]
+    return [Fact(name, text) for name, text in facts if text]
