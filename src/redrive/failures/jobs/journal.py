@@ -592,8 +592,6 @@ class Journal(LocalJournal):
     def _take_one(self, sqlite: sqlite3.Connection, entry: JournalEntry) -> set[str]:
         if entry.step is JobStep.READ:
             return set()
-        if entry.remark is not None:
-            entry = replace(entry, job="")  # whatever it says
         id_ = uuid.UUID(entry.id).bytes
         if entry.step is JobStep.ASKED or not journal_tables.waits(sqlite, entry.job):
             self._note_place(sqlite, entry.job)

@@ -266,7 +266,7 @@ class JournalEntry:
             raise Unreadable("the record of another job")
         return cls(
             step,
-            _text(job),
+            "" if step in _OF_NO_JOB else _text(job),
             _text(values.get("who", "")),
             user,
             str(uuid.UUID(_text(values["id"]))),

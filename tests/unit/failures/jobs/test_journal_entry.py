@@ -87,7 +87,7 @@ def entries(draw: st.DrawFn) -> JournalEntry:
         remark = CauseRemark(RemarkKind.STATE, "0" * 12, draw(TEXTS), id=id_, at=at, who=who)
     return JournalEntry(
         step,
-        JOB.id,
+        "" if step in (JobStep.READ, JobStep.REMARK) else JOB.id,
         who,
         id=id_,
         at=at,
@@ -113,6 +113,12 @@ def encoded(**changes: object) -> dict[str, Any]:
 @given(entries())
 def test_what_is_written_comes_back(entry: JournalEntry) -> None:
     assert JournalEntry.decode(entry.encode()) == entry
+
+
+def test_a_note_belongs_to_no_job_whatever_it_says() -> None:
+    remark = CauseRemark(RemarkKind.STATE, "0" * 12)
+    entry = JournalEntry(JobStep.REMARK, JOB.id, "bob@desk", id=remark.id, remark=remark)
+    assert JournalEntry.decode(entry.encode()).job == ""
 
 
 def test_the_user_is_the_one_that_the_broker_vouches_for() -> None:
