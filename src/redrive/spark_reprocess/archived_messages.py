@@ -71,7 +71,7 @@ class ArchivedMessages:
         kept = joined.where(F.coalesce(F.col("keep"), F.lit(True)))
         return kept.withColumn(ID, F.coalesce(F.col("numbered"), own_name)).drop("keep", "numbered")
 
-    def has_each_once(self) -> None:
+    def assume_distinct_ids(self) -> None:
         """Take it as known that no failure id is repeated."""
         self._repeated = []
 

@@ -46,7 +46,7 @@ from redrive.spark_reprocess.selection import RowJudge, Selection
 from redrive.spark_reprocess.settings import TIMEOUT
 from redrive.spark_reprocess.spark_errors import explained
 from redrive.spark_reprocess.storage import reads_by_spark
-from redrive.spark_reprocess.tally import PART, TALLY, TALLY_DDL, Tally, added
+from redrive.spark_reprocess.tally import TALLY, TALLY_DDL, Tally, added
 from redrive.topology.names import ExchangeFamily
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ _MOST_ROUNDS = 20
 _MOST_HASHES = 2_000_000
 """Messages of which the tasks return a hash each, of eight bytes."""
 _HASH_SIZE = 8
-_HASHES, _COLUMN = "hashes", "ids"
+_HASHES = "hashes"
+_SEEN = TALLY.append(pyarrow.field(_HASHES, pyarrow.binary()))
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class Drained:
     counts: pyarrow.Table = field(default_factory=TALLY.empty_table)
     hashes: bytearray = field(default_factory=bytearray)
 
-    def has_each_once(self, rows: int) -> bool:
+    def has_distinct_ids(self, rows: int) -> bool:
         """Check whether so many rows are known to have different failure ids. That two of them seem
         to be the same can be chance, and is found out by looking."""
         count = len(self.hashes) // _HASH_SIZE
@@ -386,24 +387,17 @@ def _run(
             for batch in batches:
                 for index in batch.column(0).to_pylist():
                     task.take(shares[index], attempt, count)
-            counts = tally.counts()
-            seen = pyarrow.array([bytes(hashes), *[None] * counts.num_rows], pyarrow.binary())
-            nothing = pyarrow.Table.from_pylist([{PART: _HASHES}], TALLY)
-            yield from (
-                pyarrow.concat_tables([nothing, counts])
-                .append_column(_COLUMN, seen)
-                .combine_chunks()
-                .to_batches()
-            )
+            seen = [{_HASHES: bytes(hashes)}, *tally.counts().to_pylist()]
+            yield from pyarrow.Table.from_pylist(seen, _SEEN).to_batches()
 
     found = (
         spark.range(0, len(shares), 1, len(shares))
-        .mapInArrow(take, f"{TALLY_DDL}, {_COLUMN} binary")
+        .mapInArrow(take, f"{TALLY_DDL}, {_HASHES} binary")
         .toArrow()
     )
-    for hashes in found[_COLUMN].drop_null().to_pylist():
+    for hashes in found[_HASHES].drop_null().to_pylist():
         drained.hashes += hashes
-    drained.counts = added([drained.counts, found.drop_columns([_COLUMN]).cast(TALLY)])
+    drained.counts = added([drained.counts, found.drop_columns([_HASHES]).cast(TALLY)])
 
 
 def _countable(rows: pyarrow.Table, source: FailedSource) -> pyarrow.Table:

@@ -151,13 +151,25 @@ class Selection:
                         [column.chunk(0) for column in found.columns], found.column_names
                     )
 
-        with RowJudge(self) as rows:
-            needed = sorted(rows.needed)
         # pyspark infers the function type from the annotations, which its own type stubs don't
         # cover; it warns if the type is passed explicitly.
         kind = f"struct<{FATE}: string, {SENT_BY}: {SENT_BY_TYPE}>"
-        made: Column = arrow_udf(judge, kind)(F.struct(*needed))  # type: ignore[call-overload]
+        made: Column = arrow_udf(judge, kind)(F.struct(*self.needed))  # type: ignore[call-overload]
         return made
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that tell what becomes of a message."""
+        with RowJudge(self) as judge:
+            return sorted(judge.needed)
+
+    def chosen(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are to be sent, with what each is sent by."""
+        with RowJudge(self) as judge:
+            for batch in batches:
+                if batch.num_rows:
+                    rows = judge.of(pa.Table.from_batches([batch]))
+                    yield from rows.filter(pc.equal(rows[FATE], Fate.CHOSEN.value)).to_batches()
 
     def with_order_keys(self, messages: "DataFrame") -> "DataFrame":
         """Add the key that each message is ordered by: the queue that it is sent to, and what
@@ -301,13 +313,6 @@ class RowJudge:
         for name, values in found.items():
             rows = rows.append_column(name, values)
         return rows
-
-    def chosen(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that are to be sent, with what each is sent by."""
-        for batch in batches:
-            if batch.num_rows:
-                rows = self.of(pa.Table.from_batches([batch]))
-                yield from rows.filter(pc.equal(rows[FATE], Fate.CHOSEN.value)).to_batches()
 
     def _matching(self, rows: pa.Table) -> list[bool]:
         if self._database is None or self._selection.where is None:

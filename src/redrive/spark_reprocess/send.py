@@ -34,7 +34,7 @@ from redrive.spark_reprocess.ledger import ArchiveLedger, Event
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
 from redrive.spark_reprocess.reconciliation import Reconciliation
 from redrive.spark_reprocess.row_message import EDITED, ID, ORDER_KEY, SENT_BY, SENT_COLUMNS, Mode
-from redrive.spark_reprocess.selection import RowJudge, Selection
+from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.send_task import SendTask, sent_part
 from redrive.spark_reprocess.settings import JobOptions, SendSettings
 from redrive.spark_reprocess.spark_errors import explained
@@ -104,16 +104,13 @@ def send(
     ]
     needed = names
     if choice is not None:
-        with RowJudge(choice) as rows:
-            needed = [*names, *sorted(rows.needed - {*names})]
+        needed = [*dict.fromkeys((*names, *choice.needed))]
         names = [*names, SENT_BY]
 
     def send_part(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
         import pyarrow
 
-        with RowJudge(choice or Selection()) as rows:
-            wanted = batches if choice is None else rows.chosen(batches)
-            sent = sent_part(task, names, wanted)
+        sent = sent_part(task, names, batches if choice is None else choice.chosen(batches))
         yield pyarrow.RecordBatch.from_pydict({"attempt": [sent.attempt], "files": [sent.files]})
 
     if ORDER_KEY in messages.columns:
@@ -227,7 +224,7 @@ class GuardedSend:
     options: JobOptions
     tasks: int
     chosen: Callable[[], "DataFrame"]
-    not_judged: Callable[[int], "DataFrame | None"]
+    unfiltered: Callable[[int], "DataFrame | None"]
     whereabouts: Callable[[Sequence[str]], list[MessageCounts]]
     on_progress: OnProgress
     on_note: Callable[[str], None]
@@ -294,7 +291,7 @@ class GuardedSend:
     def _send_rest(self, total: int) -> None:
         """Send messages until too large a share of them is failing."""
         with explained():
-            messages = self.not_judged(total)
+            messages = self.unfiltered(total)
             choice = None if messages is None else self.choice
             messages = self.chosen() if messages is None else messages
         share = self.options.guards.stop_at

@@ -284,8 +284,8 @@ class SparkJob:
             rows = self.archive.rows_noted(run) or 0
             if by is not None:
                 self._drained[run.id, by.key] = drained.counts
-            if drained.has_each_once(rows):
-                self._messages_of(run).has_each_once()
+            if drained.has_distinct_ids(rows):
+                self._messages_of(run).assume_distinct_ids()
             job.counted(rows)
         return run
 
@@ -444,7 +444,7 @@ class SparkJob:
             self._options,
             self._tasks,
             lambda: self._chosen(run, choice),
-            lambda total: self._not_judged(run, choice, total),
+            lambda total: self._unfiltered(run, choice, total),
             self.whereabouts,
             self._tell,
             self._on_note,
@@ -565,7 +565,7 @@ class SparkJob:
                 "this one.",
             )
 
-    def _not_judged(self, run: Run, choice: Selection, total: int) -> "DataFrame | None":
+    def _unfiltered(self, run: Run, choice: Selection, total: int) -> "DataFrame | None":
         """Return the messages that can still be sent, if nothing but the choice decides which of
         them are, and how: the tasks that send them can choose, too, which saves a pass over them.
         If few are chosen, the others' bodies would cost more than that pass.

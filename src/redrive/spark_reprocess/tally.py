@@ -103,8 +103,7 @@ class Tally:
 
 def tally_of(messages: "DataFrame", selection: Selection) -> pa.Table:
     """Return the counts of messages that have an id and a state."""
-    with RowJudge(selection) as judge:
-        needed = sorted({*COUNTED, *judge.needed})
+    needed = sorted({*COUNTED, *selection.needed})
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with RowJudge(selection) as judge:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from redrive.spark_reprocess.row_message import SENT_BY
-from redrive.spark_reprocess.selection import RowJudge, Selection
+from redrive.spark_reprocess.selection import Selection
 
 ROWS = pa.table(
     {
@@ -28,8 +28,7 @@ ROWS = pa.table(
     ],
 )
 def test_a_task_takes_what_is_selected_and_may_go(selection: Selection, ids: list[str]) -> None:
-    with RowJudge(selection) as judge:
-        batches = list(judge.chosen(iter([*ROWS.slice(0, 0).to_batches(), *ROWS.to_batches()])))
+    batches = list(selection.chosen(iter([*ROWS.slice(0, 0).to_batches(), *ROWS.to_batches()])))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [row["id"] for row in rows] == ids
     assert all(row[SENT_BY] is None for row in rows)
