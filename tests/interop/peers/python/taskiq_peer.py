@@ -8,7 +8,7 @@ from typing import Any
 
 from orders import COUNT, DEAD_LETTERS, FAILS, QUEUE, URL, Order, Progress, orders
 from taskiq import SimpleRetryMiddleware
-from taskiq.receiver import ConsumerChannel
+from taskiq.receiver import Receiver
 from taskiq_aio_pika import AioPikaBroker, Queue
 
 broker = AioPikaBroker(
@@ -45,7 +45,7 @@ async def main() -> None:
     if FAILS:
         for order in orders():
             await place.kiq(order._asdict())
-    await ConsumerChannel(broker, run_startup=False).listen(finished)
+    await Receiver(broker, run_startup=False).listen(finished)
     await broker.shutdown()
 
 
