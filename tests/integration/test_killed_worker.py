@@ -7,7 +7,7 @@ import pytest
 from worker_process import Notes, Supervised, Worker
 
 from contract.shells import ASYNC, BLOCKING, Shell
-from contract.support import Recorder, Service, both_shells, mostly
+from contract.support import Recorder, Service, mostly
 from effort import effort, nightly
 from redrive.topology.model import QueueType
 from waiting import wait_until
@@ -176,8 +176,16 @@ def test_rolling_deploys_by_signals_and_kills_set_nothing_aside(
     assert service.failed() == []
 
 
-@both_shells
-@pytest.mark.parametrize("behaviour", ["fork and exit", "fork and return"])
+@pytest.mark.parametrize(
+    ("shell", "behaviour"),
+    [
+        (BLOCKING, "fork and return"),
+        (ASYNC, "fork and exit"),
+        nightly(BLOCKING, "fork and exit", why="the other way"),
+        nightly(ASYNC, "fork and return", why="the other way"),
+    ],
+    ids=_names,
+)
 def test_a_process_that_a_handler_forks_ends_with_the_handler(
     rabbitmq_url: str, tmp_path: Path, shell: Shell, behaviour: str
 ) -> None:
@@ -190,7 +198,9 @@ def test_a_process_that_a_handler_forks_ends_with_the_handler(
         worker.terminate()
         assert worker.wait() == 0
 
-    assert notes.begun == notes.handled == dict.fromkeys(ids, 1)
+    once = dict.fromkeys(ids, 1)
+    assert notes.begun == notes.handled == once
+    assert notes.of("after") == once, "the middleware of the child was not run"
 
 
 @mostly(BLOCKING)

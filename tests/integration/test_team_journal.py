@@ -238,9 +238,7 @@ def test_of_two_who_resume_a_job_one_is_told_who_runs_it(
         process.end()
     again = redrive(*("jobs", "resume", job["id"], "--yes", "--journal", str(there)), url=incident)
     assert again.code == 0, again.err
-    assert {"rate 10 messages a second", "limit 200"} <= {
-        " ".join(line.split()) for line in again.out.splitlines()
-    }
+    assert {"rate 10/s", "limit 200"} <= {" ".join(line.split()) for line in again.out.splitlines()}
     assert _sent(incident) == 200
 
 

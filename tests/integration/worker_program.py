@@ -5,14 +5,16 @@ python worker_program.py '{"url": …, "queue": …, "behaviour": …, "notes": 
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import sys
 import time
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
-from redrive import AsyncSubscriber, Message, RetryPolicy, Subscriber
+from redrive import AsyncSubscriber, Attempt, Message, RetryPolicy, Subscriber
 
 LONG = 6.0
 
@@ -170,6 +172,20 @@ async def on_message_async(message: Message) -> None:
     note("handled", message)
 
 
+def around(attempt: Attempt) -> Iterator[None]:
+    """Notes that a handler has ended, however it did."""
+    try:
+        yield
+    finally:
+        note("after", attempt.message)
+
+
+async def around_async(attempt: Attempt) -> AsyncIterator[None]:
+    """The same, on an event loop."""
+    with contextlib.contextmanager(around)(attempt):
+        yield
+
+
 logger = logging.getLogger("redrive")
 logger.setLevel(logging.INFO)
 logger.addFilter(note_a_signal)
@@ -177,9 +193,11 @@ logger.addFilter(note_a_signal)
 if settings["shell"] == "async":
     on_a_loop = AsyncSubscriber(**arguments)
     on_a_loop.handler(on_message_async)
+    on_a_loop.middleware(around_async)
     asyncio.run(on_a_loop.run())
 else:
     subscriber = Subscriber(**arguments)
     subscriber.handler(on_message)
+    subscriber.middleware(around)
     subscriber.run()
 os.write(notes, b"left in-order\n")

@@ -1204,7 +1204,9 @@ class Engine:
         return [] if handling is None or item.settled else handling.returned()
 
     def check_process(self, error: BaseException | None) -> None:
-        """End this process if it is a fork that the handler made."""
+        """End this process if it is a fork that the handler made. Called before anything else
+        happens to the message: middleware and hooks would use the connections of this process, and
+        asyncio has no running loop in a fork."""
         if os.getpid() != self._process:
             end_child(error)
 

@@ -147,7 +147,6 @@ class TaskEngine(Engine):
                 watch = telemetry.active.begun(self._subscription.queue, item.delivery)
             try:
                 attempt.error = await self._error_of(item, attempt)
-                self.check_process(attempt.error)
             finally:
                 if watch is not None:
                     telemetry.ended(watch, attempt.error)
@@ -170,10 +169,15 @@ class TaskEngine(Engine):
         return None
 
     async def _handle(self, item: WorkItem, message: Message) -> None:
-        called = self._call(message)
-        if not isinstance(called, Awaitable):
-            called = awaitable_of(self._handlers.named(message), called)
-        result = await called
+        try:
+            called = self._call(message)
+            if not isinstance(called, Awaitable):
+                called = awaitable_of(self._handlers.named(message), called)
+            result = await called
+        except BaseException as error:
+            self.check_process(error)
+            raise
+        self.check_process(None)
         if result is not None:
             check_result("handler", self._handlers.named(message), result)
         self._check_held(item)
@@ -231,5 +235,7 @@ class TaskEngine(Engine):
 def _is_cancelled(error: BaseException) -> bool:
     """Return whether the error is the cancellation of the current task, and not of something it
     awaited."""
+    if not isinstance(error, asyncio.CancelledError):
+        return False
     task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and bool(task and task.cancelling())
+    return task is not None and bool(task.cancelling())

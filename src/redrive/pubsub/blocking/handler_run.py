@@ -130,7 +130,6 @@ class ThreadEngine(Engine):
                     self._handle(item, message)
             except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
                 attempt.error = error
-            self.check_process(attempt.error)
             if watch is not None:
                 telemetry.ended(watch, attempt.error)
             if attempt.error is not None and self._options.on_give_up:
@@ -140,7 +139,12 @@ class ThreadEngine(Engine):
             end_handling(token)
 
     def _handle(self, item: WorkItem, message: Message) -> None:
-        result = self._call(message)
+        try:
+            result = self._call(message)
+        except BaseException as error:
+            self.check_process(error)
+            raise
+        self.check_process(None)
         if result is not None:
             check_result("handler", self._handlers.named(message), result)
         for act in self.before_ack(item):
