@@ -21,7 +21,12 @@ _NODE_DOWN = re.compile(r"home node '([^']+)' .* is down or inaccessible", re.DO
 """RabbitMQ's text, with 404, for a classic queue that it can't reach. Source: measured on
 3.10.8."""
 _CHECK_THE_PORT = "Check the port (5672, or 5671 with amqps://)"
-_RIGHTS = {"declare": "configure", "delete": "configure", "publish": "write"}
+_RIGHTS = {
+    "declare": "configure",
+    "delete": "configure",
+    "replace": "configure",
+    "publish": "write",
+}
 
 
 def of_system(error: BaseException, url: BrokerURL) -> BrokerUnavailable | None:

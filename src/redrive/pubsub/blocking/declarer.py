@@ -190,6 +190,24 @@ class Declarer:
             self.delete(pointer)
             self.declare(pointer)
 
+    def replace(self, queue: Queue) -> None:
+        """Delete a queue with all its messages, and create it with its new arguments.
+
+        The broker gets both requests at once: between them, a consumer that loses the old queue
+        would have the time to connect again, and to declare it as it was.
+        """
+
+        def both(channel: BlockingChannel) -> object:
+            channel._impl.queue_delete(queue.name)  # without a callback, no answer is asked for
+            return channel.queue_declare(
+                queue.name,
+                durable=True,
+                auto_delete=queue.auto_delete,
+                arguments=dict(queue.arguments),
+            )
+
+        self._do(queue, both, "replace the")
+
     def delete(self, what: Exchange | Queue) -> None:
         """Delete an exchange, or a queue with all its messages, if it exists."""
         match what:

@@ -141,7 +141,11 @@ class Migration:
         with declaring(self._connector) as declarer:
             _switch(declarer, step, step.transit.name, step.queue.name)
         time.sleep(_SETTLING)
-        return self._identities_in(step.transit.name)
+        found = self._identities_in(step.transit.name)
+        if self._races:
+            # The subscriber has bound the queue as well, and may have handled copies of these.
+            self._report.possible_duplicates += found.total()
+        return found
 
     def _drain(self, step: Step) -> None:
         self._move(step, step.queue.name, lambda: self._identities_in(step.transit.name))
@@ -186,9 +190,8 @@ class Migration:
             if depth is not None and depth.messages:
                 self._quiet.discard(step.queue.name)  # something was requeued to it in the meantime
                 return
-            declarer.delete(step.queue)
             try:
-                declarer.declare(step.queue)
+                declarer.replace(step.queue)
             except TopologyMismatch:
                 # A subscriber that still declares the old arguments was faster. The queue is empty,
                 # so start over.
