@@ -13,7 +13,7 @@ from redrive.testing import Cluster
 
 pytestmark = pytest.mark.timeout(600)
 
-_SAYS_WHERE_TO_LOOK = "only copy|a classic queue is on one of them alone"
+_SAYS_WHERE_TO_LOOK = "only copy|a classic queue is on only one"
 """3.10.8 knows at once that the node is down; 4.3.6 says nothing for minutes."""
 
 

@@ -17,11 +17,12 @@ from redrive.failures.queue.canary import Guards
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.url import BrokerURL
+from redrive.spark_reprocess import archived_messages
 from redrive.spark_reprocess.archive import Archive, messages_folder
 from redrive.spark_reprocess.archive_reader import messages, stored
 from redrive.spark_reprocess.archived_messages import ArchivedMessages
 from redrive.spark_reprocess.drain import rows_drained
-from redrive.spark_reprocess.ledger import Event
+from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
 from redrive.spark_reprocess.reprocess import requeue
 from redrive.spark_reprocess.selection import Selection
 from redrive.spark_reprocess.send import StoppedEarly
@@ -60,14 +61,14 @@ def test_what_was_drained_goes_back_with_a_fresh_budget(
         assert not {headers.X_DEATH, headers.FAILURE_ID, headers.RETRIES} & one.headers.keys()
 
 
-def test_a_whole_run_is_four_jobs_of_spark(
+def test_a_whole_run_is_three_jobs_of_spark(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
     Failures(rabbitmq_url).fill(20)
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
     before = set(jobs(None))
     assert requeue(spark, archive, rabbitmq_url, [QUEUE], options=QUICK).requeued == 20
-    assert len(set(jobs(None)) - before) <= 4
+    assert len(set(jobs(None)) - before) <= 3
 
 
 def test_what_is_not_chosen_is_restored_byte_for_byte(
@@ -324,6 +325,26 @@ def test_discarded_messages_are_neither_sent_nor_restored(
     assert discarded == COUNT // 5
     assert str(job.verify(run)) == "300 drained = 240 requeued + 0 restored + 0 kept + 60 discarded"
     assert failures.depths() == (240, 0)
+
+
+def test_the_driver_and_spark_count_what_became_of_messages_alike(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Failures(rabbitmq_url).fill(COUNT)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
+    run = job.drain([QUEUE])
+    job.discard(run, Selection("error_type is null"))
+    job.send(run, Selection("error_type = 'TimeoutError'"))
+    ledger = ArchiveLedger(archive.storage, run.id, "another")
+    kept = Failures(rabbitmq_url).ids(COUNT)[1:]
+    told = [Entry("no such message", Event.SENT), Entry(kept[0], Event.SENDING)]
+    ledger.write("part", 0, 0, [*told, *(Entry(one, Event.REFUSED, "no") for one in kept[:9])])
+    by_the_driver = job.verify(run)
+    monkeypatch.setattr(archived_messages, "_FEW", -1)
+    assert job.verify(run) == by_the_driver
+    assert by_the_driver.unknown == 1
+    assert by_the_driver.refused
+    assert by_the_driver.requeued
 
 
 @pytest.mark.nightly("the rate is tried without Spark each time")

@@ -14,12 +14,16 @@ import pyarrow.parquet
 import pytest
 
 from redrive.errors import ConfigurationError
+from redrive.pubsub.blocking.connection import Connector
+from redrive.pubsub.blocking.declarer import declaring
+from redrive.spark_reprocess import send_task
 from redrive.spark_reprocess.archive import Archive, Run, messages_folder, rows_of
 from redrive.spark_reprocess.drain import rows_drained
 from redrive.spark_reprocess.ledger import ArchiveLedger, Event
 from redrive.spark_reprocess.row_message import Mode
-from redrive.spark_reprocess.send_task import SendTask
+from redrive.spark_reprocess.send_task import SendTask, Sent
 from redrive.testing import Broker
+from redrive.topology.model import Queue
 from spark import task_program
 from spark.support import QUEUE, Failures, numbers, take_all
 from waiting import wait_until
@@ -221,6 +225,43 @@ def test_a_message_that_is_too_large_is_refused_and_the_others_are_sent(
         ).to_pylist()
     ]
     assert [entry["id"] for entry in table if entry["event"] == Event.REFUSED] == ["20"]
+
+
+SMALL = Queue("small", {"x-max-length": 20, "x-overflow": "reject-publish"})
+"""A queue that takes no more messages once it is full."""
+
+
+def _send_to_small(url: str, archive: Archive) -> Sent:
+    """Sends fifty messages to the small queue."""
+    made = ({"id": str(n), "routing_key": SMALL.name, "body": b"%d" % n} for n in range(50))
+    ledger = ArchiveLedger(archive.storage, "run", task_program.JOB)
+    return SendTask(
+        url, Mode.PUBLISH, task_program.JOB, ledger, batch=20, least_share=0, exchange=""
+    ).send(made, "part-00000", 0)
+
+
+def test_what_a_queue_does_not_take_now_is_sent_again(archive: Archive, rabbitmq_url: str) -> None:
+    with declaring(Connector(rabbitmq_url, "test")) as declarer, ThreadPoolExecutor(1) as pool:
+        declarer.declare(SMALL)
+        sending = pool.submit(_send_to_small, rabbitmq_url, archive)
+        wait_until(
+            lambda: (found := declarer.depth(SMALL.name)) and found.messages >= 20, "it is full"
+        )
+        found = take_all(rabbitmq_url, SMALL.name, 50)
+        sent = sending.result(60)
+    assert {one.body for one in found} == {b"%d" % number for number in range(50)}
+    assert (sent.confirmed, sent.refused) == (50, 0)
+
+
+def test_what_a_queue_does_not_take_for_long_is_refused(
+    archive: Archive, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_task, "_SECONDS_FOR_A_LEADER", 1.0)
+    with declaring(Connector(rabbitmq_url, "test")) as declarer:
+        declarer.declare(SMALL)
+    sent = _send_to_small(rabbitmq_url, archive)
+    assert (sent.confirmed, sent.refused) == (20, 30)
+    assert "the broker did not take it now" in sent.first_refusal
 
 
 def test_an_archive_without_room_leaves_messages_in_their_queue(

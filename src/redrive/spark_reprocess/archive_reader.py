@@ -44,8 +44,9 @@ def columns_ddl(without: Collection[str] = ()) -> str:
     )
 
 
-def stored_schema() -> "StructType":
-    """Return the columns of the files plus those in their folders' names, as a Spark schema."""
+def stored_schema(only: Collection[str] | None = None) -> "StructType":
+    """Return the columns of the files plus those in their folders' names, or some of them, as a
+    Spark schema."""
     wire = [
         f"{BODY_KIND} string",
         f"{EXCHANGE} binary",
@@ -55,7 +56,8 @@ def stored_schema() -> "StructType":
         f"{FAILED_IN} string",
         f"{PLAIN_BODY} binary",
     ]
-    return schema_of(", ".join([columns_ddl(COMPUTED), *wire, "queue string", f"{RUN} string"]))
+    schema = schema_of(", ".join([columns_ddl(COMPUTED), *wire, "queue string", f"{RUN} string"]))
+    return type(schema)([field for field in schema if only is None or field.name in only])
 
 
 def schema_of(ddl: str) -> "StructType":

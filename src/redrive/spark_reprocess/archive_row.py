@@ -41,6 +41,8 @@ _TYPES = {
 }
 COMPUTED = frozenset({QUEUE, "body", "body_text"})
 """Columns that come from the folder names, or from the body when it is read."""
+COMPUTED_FROM = frozenset({QUEUE, FAILED_IN, BODY_KIND, PLAIN_BODY, BODY})
+"""The columns that these are computed from: the folder's name, and what is stored."""
 
 _COLUMNS = [column for column in COLUMNS if column.name not in COMPUTED]
 SCHEMA = pyarrow.schema(
@@ -98,9 +100,9 @@ def parquet_of(rows: pyarrow.Table) -> bytes:
     return data
 
 
-def with_computed(rows: pyarrow.Table, folder: str) -> pyarrow.Table:
-    """Return rows of a folder's file with the columns that are not stored: the same as
-    `archive_reader.with_columns` makes of them."""
+def with_computed(rows: pyarrow.Table) -> pyarrow.Table:
+    """Return rows of a file, which have the queue that its folder is named after, with the columns
+    that are not stored: the same as `archive_reader.with_columns` makes of them."""
     kind = rows[BODY_KIND]
     text = pc.coalesce(rows[PLAIN_BODY], rows[BODY])
 
@@ -109,7 +111,8 @@ def with_computed(rows: pyarrow.Table, folder: str) -> pyarrow.Table:
         return pc.if_else(chosen, text, None).cast(pyarrow.string())
 
     return (
-        rows.append_column(QUEUE, pc.coalesce(rows[FAILED_IN], folder))
+        rows.drop_columns([QUEUE])
+        .append_column(QUEUE, pc.coalesce(rows[FAILED_IN], rows[QUEUE]))
         .append_column("body", where([JSON_BODY]))
         .append_column("body_text", where([JSON_BODY, TEXT_BODY]))
     )

@@ -1,10 +1,15 @@
 """The messages of a run: each one once, with its id and its state."""
 
-from typing import TYPE_CHECKING
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow
 import pyarrow.compute as pc
 
+from redrive.errors import ConfigurationError
 from redrive.failures.store.archive_folder import FINGERPRINT, NUMBER
 from redrive.failures.store.stored_message import BODY, PROPERTIES, ROUTING_KEY, text_of
 from redrive.spark_reprocess.archive import Archive, Run
@@ -13,12 +18,13 @@ from redrive.spark_reprocess.archive_reader import (
     ids_stored,
     schema_of,
     stored,
+    stored_schema,
     with_columns,
 )
-from redrive.spark_reprocess.archive_row import REDELIVERED
+from redrive.spark_reprocess.archive_row import COMPUTED_FROM, REDELIVERED, with_computed
 from redrive.spark_reprocess.ledger import Event
 from redrive.spark_reprocess.row_message import ID
-from redrive.spark_reprocess.storage import FILE, ROW, read_frame
+from redrive.spark_reprocess.storage import BATCH_ROWS, FILE, ROW, StoredFiles, read_frame
 from redrive.topology.digest import digest_of
 
 if TYPE_CHECKING:
@@ -31,6 +37,14 @@ OPEN = (KEPT, Event.REFUSED)
 """States of messages that can still be sent or restored."""
 STATES = (*OPEN, Event.SENT, Event.RESTORED, Event.DISCARDED)
 _LEDGER = "id string, event string, detail string, again boolean, run string, job string"
+_LINES = pyarrow.schema(
+    [
+        *((name, pyarrow.string()) for name in (ID, "event", "detail", RUN)),
+        *((name, pyarrow.bool_()) for name in ("again", "here")),
+    ]
+)
+_FEW = 1_000_000
+_MEMORY = "128MB"
 
 
 class ArchivedMessages:
@@ -105,20 +119,70 @@ class ArchivedMessages:
     def states(self) -> "DataFrame":
         """Return the final state of each id in the ledger, and whether it may have been sent
         twice."""
-        return _states_of(self._run.id, self.ledger())
+        return _by_id(self.ledger(), _state_columns(self._run.id))
 
-    def reconciled(self) -> "DataFrame":
-        """Return `states` of the ids in the ledger and of those in the archive, and whether each is
-        in the archive. Lines of both are put together by id once: a join would move them twice."""
+    def ask(self, question: str) -> list[dict[str, Any]]:
+        """Return the answer to a question about `{states}`: `states` of the ids in the ledger and
+        of those in the archive, and whether each is in the archive (`here`).
+
+        Lines of both are put together by id once: a join would move them twice.
+
+        Args:
+            question: a query in SQL that Spark and DuckDB read alike.
+        """
         from pyspark.sql import functions as F
 
+        columns = _state_columns(self._run.id) | {"here": "coalesce(max(here), false)"}
+        if self._are_few:
+            return self._ask_here(question, columns)
         ids = self._once(ids_stored(self._spark, self._archive, self._run))
         lines = ids.select(ID, F.lit(True).alias("here"))
-        return _states_of(
-            self._run.id,
-            lines.unionByName(self.ledger(), allowMissingColumns=True),
-            F.coalesce(F.max("here"), F.lit(False)).alias("here"),
+        lines = lines.unionByName(self.ledger(), allowMissingColumns=True)
+        found = self._spark.sql(question, states=_by_id(lines, columns))
+        return [row.asDict() for row in found.collect()]
+
+    @property
+    def _are_few(self) -> bool:
+        """Whether the driver sums up the lines sooner than Spark has begun to."""
+        return (
+            self._archive.storage.is_local
+            and (self._archive.rows_noted(self._run) or 0) <= _FEW
+            and not self.has_repeated()
         )
+
+    def _ask_here(self, question: str, columns: Mapping[str, str]) -> list[dict[str, Any]]:
+        of_each = ", ".join(f"{column} as {name}" for name, column in columns.items())
+        states = f"(select {ID}, {of_each} from lines group by {ID})"
+        lines = pyarrow.RecordBatchReader.from_batches(_LINES, self._lines())
+        with tempfile.TemporaryDirectory(prefix="redrive-") as spill:
+            try:
+                with duckdb.connect(
+                    config={"memory_limit": _MEMORY, "temp_directory": spill}
+                ) as database:
+                    database.register("lines", lines)
+                    found = database.execute(question.format(states=states))
+                    names = [column[0] for column in found.description]
+                    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            except duckdb.Error as error:
+                raise ConfigurationError(
+                    f"what became of the messages can't be counted: {error}",
+                    f"Free some space in {tempfile.gettempdir()}, and run it again.",
+                ) from error
+
+    def _lines(self) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the lines of `ask` where no id is repeated."""
+        storage, run = self._archive.storage, self._run.id
+        ids = schema_of("failure_id string")
+        ledger = schema_of(_LEDGER)
+        for table in StoredFiles.below(storage, "messages", ids, run).all_tables():
+            here = pyarrow.repeat(True, table.num_rows)
+            yield from _as_lines({ID: _ids_of(table["failure_id"]), "here": here})
+        for table in StoredFiles.below(storage, "ledger", ledger, run).all_tables():
+            yield from _as_lines({name: table[name] for name in table.column_names})
+        elsewhere = self._sent_elsewhere() if storage.exists("ledger") else []
+        for line in elsewhere:
+            named = zip(ledger.names, line, strict=True)
+            yield from _as_lines({name: pyarrow.array([value]) for name, value in named})
 
     def with_states(self) -> "DataFrame":
         """Return each message once, with its state."""
@@ -139,6 +203,15 @@ class ArchivedMessages:
         from pyspark.sql import functions as F
 
         return self.with_states().where(F.col(STATE).isin(*OPEN))
+
+    def in_files(self, columns: Collection[str]) -> "FilesOfMessages | None":
+        """Return the files of the run, from which tasks get the same messages as from `open`, but
+        faster; None if they can't, because not every row is a message that is still to be sent."""
+        if self._archive.storage.exists("ledger") or self.has_repeated():
+            return None
+        schema = stored_schema({*columns, *COMPUTED_FROM, "failure_id"})
+        files = StoredFiles.below(self._archive.storage, "messages", schema, self._run.id)
+        return FilesOfMessages(files, list(columns)) if files.paths else None
 
     def _whole_ledger(self, run: str | None = None) -> "DataFrame":
         storage = self._archive.storage
@@ -273,33 +346,48 @@ class ArchivedMessages:
         return self._repeated
 
 
-def _states_of(run: str, lines: "DataFrame", *others: "Column") -> "DataFrame":
-    """Return what lines of the ledger say of each id."""
-    from pyspark.sql import functions as F
+@dataclass(frozen=True, slots=True)
+class FilesOfMessages:
+    """The files of a run of which each row is a message.
 
-    def has(event: Event) -> "Column":
-        return F.max(F.col("event") == event)
+    Args:
+        files: the files.
+        columns: the columns that the messages are to have.
+    """
 
-    intended = F.count_if(F.col("event").isin(Event.SENDING, Event.RESTORING))
-    state = (
-        F.when(has(Event.SENT), Event.SENT)
-        .when(has(Event.RESTORED), Event.RESTORED)
-        .when(has(Event.DISCARDED), Event.DISCARDED)
-        .when(has(Event.REFUSED), Event.REFUSED)
-        .otherwise(KEPT)
-    )
+    files: StoredFiles
+    columns: Sequence[str]
+
+    def messages(self, numbers: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the messages of the files with these numbers, within a task."""
+        for table in self.files.tables(numbers):
+            yield from as_messages(table).select(self.columns).to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _state_columns(run: str) -> dict[str, str]:
+    """Return what the lines of an id say of it, by column, in SQL that Spark and DuckDB read
+    alike."""
+
+    def has(event: Event) -> str:
+        return f"max(event = '{event}')"
+
+    intentions = f"'{Event.SENDING}', '{Event.RESTORING}'"
     # More intentions than outcomes: an attempt ended after it announced the message and before the
     # confirm.
-    settled = F.count_if(~F.col("event").isin(Event.SENDING, Event.RESTORING, Event.DISCARDED))
-    # Sent by two concurrent jobs that did not know about each other.
-    twice = F.count_if(F.col("event") == Event.SENT) > 1
-    return lines.groupBy(ID).agg(
-        state.alias(STATE),
-        (F.coalesce(F.max("again"), F.lit(False)) | (intended > settled) | twice).alias("unsure"),
-        F.max(F.when(F.col("event") == Event.REFUSED, F.col("detail"))).alias("detail"),
-        F.coalesce(F.max(F.col(RUN) == run), F.lit(False)).alias("mine"),
-        *others,
+    unsettled = (
+        f"count_if(event in ({intentions})) "
+        f"> count_if(event not in ({intentions}, '{Event.DISCARDED}'))"
     )
+    # Sent by two concurrent jobs that did not know about each other.
+    twice = f"count_if(event = '{Event.SENT}') > 1"
+    ends = (Event.SENT, Event.RESTORED, Event.DISCARDED, Event.REFUSED)
+    cases = " ".join(f"when {has(end)} then '{end}'" for end in ends)
+    return {
+        STATE: f"case {cases} else '{KEPT}' end",
+        "unsure": f"coalesce(max(again), false) or {unsettled} or {twice}",
+        "detail": f"max(case when event = '{Event.REFUSED}' then detail end)",
+        "mine": f"coalesce(max({RUN} = '{run}'), false)",
+    }
 
 
 def _name_of_failure() -> "Column":
@@ -309,9 +397,35 @@ def _name_of_failure() -> "Column":
     return F.replace(F.col("failure_id"), F.lit(NUMBER), F.lit(NUMBER * 2))
 
 
-def id_of(failure_ids: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
+def as_messages(rows: pyarrow.Table) -> pyarrow.Table:
+    """Return stored rows as `open` would, if each is a message of its own and nothing was done with
+    any: the columns that are not stored are added, and the ids and states."""
+    rows = with_computed(rows)
+    return rows.append_column(ID, _ids_of(rows["failure_id"])).append_column(
+        STATE, pyarrow.repeat(KEPT, rows.num_rows)
+    )
+
+
+def _ids_of(failure_ids: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
     """Return failure ids as the ids of the first messages that have them."""
     return pc.replace_substring(failure_ids, NUMBER, NUMBER * 2)
+
+
+def _by_id(lines: "DataFrame", columns: Mapping[str, str]) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    return lines.groupBy(ID).agg(*(F.expr(made).alias(name) for name, made in columns.items()))
+
+
+def _as_lines(columns: Mapping[str, pyarrow.Array]) -> list[pyarrow.RecordBatch]:
+    """Return lines of the ledger, or ids in the archive, in the form in which they are summed
+    up."""
+    rows = len(columns[ID])
+    batches: list[pyarrow.RecordBatch] = pyarrow.Table.from_arrays(
+        [columns.get(field.name, pyarrow.nulls(rows, field.type)) for field in _LINES],
+        schema=_LINES,
+    ).to_batches()
+    return batches
 
 
 def _digest_column() -> "Column":

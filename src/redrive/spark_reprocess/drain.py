@@ -23,6 +23,7 @@ from redrive.failures.queue.failed_source import (
 )
 from redrive.failures.queue.return_safety import return_limit
 from redrive.failures.store.index import forget
+from redrive.failures.store.stored_message import QUEUE
 from redrive.pubsub.blocking.connection import Connector
 from redrive.pubsub.blocking.declarer import declaring
 from redrive.pubsub.lifecycle import default_name
@@ -37,11 +38,9 @@ from redrive.spark_reprocess.archive import (
     session_of,
 )
 from redrive.spark_reprocess.archive_reader import distinct_ids
-from redrive.spark_reprocess.archive_row import with_computed
-from redrive.spark_reprocess.archived_messages import KEPT, STATE, id_of
+from redrive.spark_reprocess.archived_messages import as_messages
 from redrive.spark_reprocess.drain_task import DrainTask, TaskShare
 from redrive.spark_reprocess.progress import OnProgress, tell_nobody, watching
-from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.selection import RowJudge, Selection
 from redrive.spark_reprocess.settings import TIMEOUT
 from redrive.spark_reprocess.spark_errors import explained
@@ -377,7 +376,8 @@ def _run(
 
             def count(source: FailedSource, rows: pyarrow.Table) -> None:
                 if choice is not None:
-                    tally.add(_countable(rows, source))
+                    folder = pyarrow.repeat(source.name, rows.num_rows)
+                    tally.add(as_messages(rows.append_column(QUEUE, folder)))
                 if with_hashes:
                     for id_ in rows["failure_id"].to_pylist():
                         hashes.extend(
@@ -398,11 +398,3 @@ def _run(
     for hashes in found[_HASHES].drop_null().to_pylist():
         drained.hashes += hashes
     drained.counts = added([drained.counts, found.drop_columns([_HASHES]).cast(TALLY)])
-
-
-def _countable(rows: pyarrow.Table, source: FailedSource) -> pyarrow.Table:
-    """Return drained rows with their ids and states, as long as no row is a copy of another."""
-    rows = with_computed(rows, source.name)
-    return rows.append_column(ID, id_of(rows["failure_id"])).append_column(
-        STATE, pyarrow.repeat(KEPT, rows.num_rows)
-    )

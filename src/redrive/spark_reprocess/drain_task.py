@@ -57,13 +57,15 @@ class DrainTask:
         `on_rows` is called with the rows of each file."""
         left = share.count - self._taken_before(share)
         taken = session = tries = 0
-        if left <= 0:
-            self.storage.write(settled_mark(self.run, f"{share.name}-{attempt}-0"), b"0")
         connector = Connector(
             self.url, default_name("spark drain", f"{share.source.name} {share.name}")
         )
-        while left > 0:
+        while True:
             name = f"{share.name}-{attempt}-{session}"
+            if left <= 0:
+                # All of it is in files of sessions before, even if the broker lacks some acks.
+                self.storage.write(settled_mark(self.run, name), b"0")
+                return taken
             files = _Files(self.storage, self.run, share.source, name, on_rows)
             try:
                 self._take(connector, share, left, files)
@@ -75,11 +77,10 @@ class DrainTask:
                 self._wait(tries, error)
             else:
                 files.settled()
-                left = 0
+                return taken + files.rows
             taken += files.rows
             left -= files.rows
             session += 1
-        return taken
 
     def _take(self, connector: Connector, share: TaskShare, count: int, files: "_Files") -> None:
         queue = share.source.queue

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import pyarrow
 import pyarrow.parquet
@@ -39,8 +40,7 @@ class Event(StrEnum):
     """It is unwanted: it stays in the archive and is never sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A line of the ledger."""
 
     id: str

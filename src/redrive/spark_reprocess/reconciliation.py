@@ -11,7 +11,14 @@ from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.run_plan import RunPlan
 from redrive.spark_reprocess.spark_errors import explained
 
-_SHOWN = 20
+_COUNTS = f"""
+    select here, mine, {STATE}, count(*) as count, cast(count_if(unsure) as bigint) as unsure
+    from {{states}} group by here, mine, {STATE}
+"""
+_REFUSALS = f"""
+    select {ID}, detail from {{states}} where here and {STATE} = '{Event.REFUSED}'
+    order by {ID} limit 20
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,26 +117,11 @@ def verify(
     without a sure way back do not keep the run open, provided that a selection was made
     (`is_chosen`).
     """
-    from pyspark.sql import functions as F
-
     with explained():
-        both = kept.reconciled()
-        counted = (
-            both.groupBy("here", "mine", STATE)
-            .agg(F.count(F.lit(1)).alias("count"), F.count_if("unsure").alias("unsure"))
-            .collect()
-        )
-        # Most runs have none, and searching for them takes a Spark job of its own.
+        counted = kept.ask(_COUNTS)
+        # Most runs have none, and searching for them takes as long again.
         some_refused = any(row["here"] and row[STATE] == Event.REFUSED for row in counted)
-        refusals = (
-            both.where(F.col("here") & (F.col(STATE) == Event.REFUSED))
-            .select(ID, "detail")
-            .orderBy(ID)
-            .limit(_SHOWN)
-            .collect()
-            if some_refused
-            else []
-        )
+        refusals = kept.ask(_REFUSALS) if some_refused else []
     noted = archive.rows_noted(run)
     rows = rows_drained(archive, run) if noted is None else noted
     drained = rows - kept.copies()

@@ -51,11 +51,25 @@ BY_TIME = ("failed_at", FILE, ROW)
 queue decides, as far as one task has drained it."""
 
 
+@dataclass(frozen=True, slots=True)
+class ToSend:
+    """Messages to send.
+
+    Args:
+        frame: a DataFrame that is shared between the tasks.
+        read: makes, in a task, the messages of its share, each with the way that it is sent by;
+            None if the rows are the messages.
+    """
+
+    frame: "DataFrame"
+    read: "Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]] | None" = None
+
+
 def send(
     archive: Archive,
     run: Run,
     url: str,
-    messages: "DataFrame",
+    messages: "ToSend",
     mode: Mode,
     *,
     total: int,
@@ -66,10 +80,8 @@ def send(
     on_progress: OnProgress = tell_nobody,
     job: str | None = None,
     judge: Callable[[int], CanaryDecision] | None = None,
-    choice: Selection | None = None,
 ) -> str:
-    """Send messages of a run, and keep the ledger; return the job's id. With a choice, the tasks
-    leave out what it does not select.
+    """Send messages of a run, and keep the ledger; return the job's id.
 
     `tasks` run at once, and share the rate: it is never exceeded, but not reached while only the
     last of them are running.
@@ -98,28 +110,24 @@ def send(
             ledger.stop(verdict.reason)
         on_progress(phase, settled, total)
 
-    names = [
-        *SENT_COLUMNS,
-        *(name for name in (SENT_BY, EDITED, ORDER_KEY) if name in messages.columns),
-    ]
-    needed = names
-    if choice is not None:
-        needed = [*dict.fromkeys((*names, *choice.needed))]
-        names = [*names, SENT_BY]
+    frame, read = messages.frame, messages.read
+    names = [*SENT_COLUMNS, SENT_BY]
+    if read is None:
+        others = (SENT_BY, EDITED, ORDER_KEY)
+        names = [*SENT_COLUMNS, *(name for name in others if name in frame.columns)]
+        if ORDER_KEY in names:
+            # All messages of a key in one task, which confirms each before it sends the next.
+            frame = frame.repartition(tasks, ORDER_KEY).sortWithinPartitions(*BY_TIME)
+        frame = frame.select(*names)
 
     def send_part(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
         import pyarrow
 
-        sent = sent_part(task, names, batches if choice is None else choice.chosen(batches))
+        sent = sent_part(task, names, batches if read is None else read(batches))
         yield pyarrow.RecordBatch.from_pydict({"attempt": [sent.attempt], "files": [sent.files]})
 
-    if ORDER_KEY in messages.columns:
-        # All messages of a key in one task, which confirms each before it sends the next.
-        messages = messages.repartition(tasks, ORDER_KEY).sortWithinPartitions(*BY_TIME)
     with watching(look), explained():
-        done = (
-            messages.select(*needed).mapInArrow(send_part, "attempt string, files long").collect()
-        )
+        done = frame.mapInArrow(send_part, "attempt string, files long").collect()
     # What comes next reads the ledger: what it missed would be sent once more.
     ledger.wait_until_listed({row["attempt"]: row["files"] for row in done})
     return job
@@ -224,7 +232,7 @@ class GuardedSend:
     options: JobOptions
     tasks: int
     chosen: Callable[[], "DataFrame"]
-    unfiltered: Callable[[int], "DataFrame | None"]
+    chosen_by_tasks: Callable[[int], ToSend | None]
     whereabouts: Callable[[Sequence[str]], list[MessageCounts]]
     on_progress: OnProgress
     on_note: Callable[[str], None]
@@ -254,7 +262,7 @@ class GuardedSend:
                 min(guards.canary, total), 0, longest, guards.unknown, watch.comes_back_to
             )
             ledger = self._send(
-                some,
+                ToSend(some),
                 canary.sent,
                 job=job,
                 judge=lambda _: canary.verdict(watch.look(), time_is_up=False),
@@ -291,12 +299,10 @@ class GuardedSend:
     def _send_rest(self, total: int) -> None:
         """Send messages until too large a share of them is failing."""
         with explained():
-            messages = self.unfiltered(total)
-            choice = None if messages is None else self.choice
-            messages = self.chosen() if messages is None else messages
+            messages = self.chosen_by_tasks(total) or ToSend(self.chosen())
         share = self.options.guards.stop_at
         if share is None:
-            self._send(messages, total, choice=choice)
+            self._send(messages, total)
             return
         job = str(uuid.uuid4())
         with self._watch(self.chosen, job) as watch:
@@ -305,7 +311,6 @@ class GuardedSend:
                 total,
                 job=job,
                 judge=lambda sent: verdict_on_share(sent, watch.look(), share),
-                choice=choice,
             )
 
     def _watch(self, messages: Callable[[], "DataFrame"], job: str) -> RunWatch:
@@ -344,12 +349,11 @@ class GuardedSend:
 
     def _send(
         self,
-        messages: "DataFrame",
+        messages: ToSend,
         total: int,
         *,
         job: str | None = None,
         judge: Callable[[int], CanaryDecision] | None = None,
-        choice: Selection | None = None,
     ) -> ArchiveLedger:
         job = send(
             self.archive,
@@ -365,7 +369,6 @@ class GuardedSend:
             on_progress=self.on_progress,
             job=job,
             judge=judge,
-            choice=choice,
         )
         self.on_stage_end()
         ledger = ArchiveLedger(self.archive.storage, self.run.id, job)

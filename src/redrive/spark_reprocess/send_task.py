@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from redrive.errors import BrokerUnavailable, ConfigurationError, PublishRefused, RedriveError
+from redrive.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    PublishNacked,
+    PublishRefused,
+    RedriveError,
+)
 from redrive.failures.message.direction import Direction
 from redrive.pubsub.blocking.connection import Connector
-from redrive.pubsub.confirms import Outgoing
+from redrive.pubsub.confirms import Outgoing, Settled
 from redrive.pubsub.in_flight import ThreadInFlight
 from redrive.pubsub.lifecycle import default_name
 from redrive.pubsub.transfer.confirmed_publisher import Sending
@@ -34,6 +40,9 @@ if TYPE_CHECKING:
 
 _ENOUGH_TO_JUDGE = 100
 _CHUNKS_AT_A_TIME = 2
+_SECONDS_FOR_A_LEADER, _BETWEEN_OFFERS = 15.0, 0.5
+"""How long a queue is offered what it does not take, and how often: one whose node has failed has a
+new leader after some seconds; one that is full stays so."""
 _BEHIND = "an earlier message with its key could not be sent"
 
 
@@ -110,53 +119,59 @@ class Sent:
     files: int = 0
 
 
+class _Sending(Outgoing):
+    """A message of a chunk on its way to the broker; `again` if it may have been sent before."""
+
+    __slots__ = ("again", "message")
+
+    def __init__(self, message: PreparedRow, again: bool, settled: Settled) -> None:
+        super().__init__(
+            message.exchange,
+            message.routing_key,
+            message.properties,
+            message.body,
+            message.id,
+            settled,
+        )
+        self.message = message
+        self.again = again
+
+
 class _Chunk:
     """A group of messages that are in flight together."""
 
-    def __init__(self, messages: list[PreparedRow]) -> None:
+    def __init__(self, messages: list[PreparedRow], success: Event) -> None:
         self.messages = messages
         self.outcomes: list[Entry] = []
         self.lost: list[tuple[PreparedRow, bool]] = []
+        self.nacked: list[tuple[PreparedRow, Entry]] = []
         self.in_flight = ThreadInFlight()
+        self._success = success
 
-    def outgoing(
-        self, messages: Iterable[tuple[PreparedRow, bool]], event: Event
-    ) -> list[Outgoing]:
+    def outgoing(self, messages: Iterable[tuple[PreparedRow, bool]]) -> list[Outgoing]:
         """Convert messages for the outbox; each flag says whether the message may have been sent
         before."""
-        made: list[Outgoing] = []
-        for message, again in messages:
-
-            def settled(
-                outgoing: Outgoing,
-                error: RedriveError | None,
-                message: PreparedRow = message,
-                again: bool = again,
-            ) -> None:
-                again = again or outgoing.in_doubt
-                with self.in_flight.lock:
-                    if isinstance(error, BrokerUnavailable):
-                        self.lost.append((message, again))
-                    elif error is None:
-                        self.outcomes.append(Entry(message.id, event, again=again))
-                    else:
-                        self.outcomes.append(
-                            Entry(message.id, Event.REFUSED, _in_words(error), again)
-                        )
-                    self.in_flight.settle()
-
-            made.append(
-                Outgoing(
-                    message.exchange,
-                    message.routing_key,
-                    message.properties,
-                    message.body,
-                    message.id,
-                    settled,
-                )
-            )
+        made: list[Outgoing] = [
+            _Sending(message, again, self._settled) for message, again in messages
+        ]
         self.in_flight.add(len(made))
         return made
+
+    def _settled(self, outgoing: Outgoing, error: RedriveError | None) -> None:
+        assert isinstance(outgoing, _Sending)
+        again = outgoing.again or outgoing.in_doubt
+        with self.in_flight.lock:
+            if error is None:
+                self.outcomes.append(Entry(outgoing.message_id, self._success, again=again))
+            elif isinstance(error, BrokerUnavailable):
+                self.lost.append((outgoing.message, again))
+            else:
+                refused = Entry(outgoing.message_id, Event.REFUSED, _in_words(error), again)
+                if isinstance(error, PublishNacked):
+                    self.nacked.append((outgoing.message, refused))
+                else:
+                    self.outcomes.append(refused)
+            self.in_flight.settle()
 
 
 class _Part:
@@ -173,6 +188,7 @@ class _Part:
         self._latest: deque[bool] = deque(maxlen=max(_ENOUGH_TO_JUDGE, task.batch))
         self._settled_before: dict[str, Event] = {}
         self._stopped_keys: set[str] = set()
+        self._nacked_since: float | None = None
         self._pace = RateLimit(task.rate)
         restoring = task.mode is Mode.RESTORE
         self._intention = Event.RESTORING if restoring else Event.SENDING
@@ -233,24 +249,22 @@ class _Part:
         for row in rows:
             key: str | None = row.get(ORDER_KEY)
             try:
-                message = prepare(row)._replace(order_key=key)
+                message = prepare(row)
             except ConfigurationError as error:
                 self._outcome(Entry(str(row.get("id") or ""), Event.REFUSED, _in_words(error)), key)
                 continue
             if message.id and message.id in self._settled_before:
                 self._stop_after(self._settled_before[message.id], key)
                 continue
-            waiting.append(message)
+            waiting.append(message if key is None else message._replace(order_key=key))
             if len(waiting) >= size:
-                yield _Chunk(waiting)
+                yield _Chunk(waiting, self._success)
                 waiting = []
         if waiting:
-            yield _Chunk(waiting)
+            yield _Chunk(waiting, self._success)
 
     def _publish(self, chunk: _Chunk) -> None:
-        self._pass_on(
-            chunk.outgoing([(message, False) for message in chunk.messages], self._success)
-        )
+        self._pass_on(chunk.outgoing((message, False) for message in chunk.messages))
 
     def _send_in_order(self, chunk: _Chunk) -> None:
         """Send the messages of each key one after another, and other keys beside them. After one
@@ -259,7 +273,7 @@ class _Part:
         for message in chunk.messages:
             lanes.setdefault(message.order_key, deque()).append(message)
         while lanes:
-            wave = _Chunk([])
+            wave = _Chunk([], self._success)
             for key, lane in list(lanes.items()):
                 if key in self._stopped_keys:
                     self._outcomes += [Entry(one.id, Event.REFUSED, _BEHIND) for one in lane]
@@ -292,7 +306,8 @@ class _Part:
 
     def _finish(self, chunk: _Chunk) -> None:
         """Wait until a chunk is settled. Messages lost with a connection are sent again on the next
-        one, unless another attempt has settled them."""
+        one, unless another attempt has settled them; so are messages that a queue does not take
+        now, for a while."""
         while True:
             if not chunk.in_flight.wait_until_below(1, self._task.timeout):
                 why = (
@@ -306,6 +321,7 @@ class _Part:
                     "Run it again when the broker is healthy.",
                 )
             lost, chunk.lost = chunk.lost, []
+            lost += self._offered_again(chunk)
             if not lost:
                 break
             self._connect()
@@ -317,15 +333,31 @@ class _Part:
                 for message, again in lost
                 if message.id not in self._settled_before
             ]
-            self._pass_on(chunk.outgoing(left, self._success))
+            self._pass_on(chunk.outgoing(left))
         self._keep(chunk)
         self._judge()
 
+    def _offered_again(self, chunk: _Chunk) -> list[tuple[PreparedRow, bool]]:
+        """Return the messages that a queue does not take now, to be sent again; refuse them if it
+        took none for too long."""
+        nacked, chunk.nacked = chunk.nacked, []
+        if not nacked:
+            self._nacked_since = None
+            return []
+        if self._nacked_since is None:
+            self._nacked_since = time.monotonic()
+        if time.monotonic() - self._nacked_since > _SECONDS_FOR_A_LEADER:
+            chunk.outcomes += [refused for _, refused in nacked]
+            return []
+        time.sleep(_BETWEEN_OFFERS)
+        # The queue may have failed with the message in its log.
+        return [(message, True) for message, _ in nacked]
+
     def _keep(self, chunk: _Chunk) -> None:
         outcomes, chunk.outcomes = chunk.outcomes, []
-        keys = {message.id: message.order_key for message in chunk.messages}
+        keys = {one.id: one.order_key for one in chunk.messages if one.order_key is not None}
         for entry in outcomes:
-            self._outcome(entry, keys[entry.id])
+            self._outcome(entry, keys.get(entry.id))
 
     def _outcome(self, entry: Entry, key: str | None) -> None:
         self._stop_after(entry.event, key)

@@ -31,10 +31,10 @@ from redrive.spark_reprocess.progress import OnProgress, tell_nobody
 from redrive.spark_reprocess.reconciliation import Reconciliation, verify
 from redrive.spark_reprocess.recorded_job import JobRecorder, Kind, RecordedJob
 from redrive.spark_reprocess.report_page import page_of
-from redrive.spark_reprocess.row_message import AS_BYTES, EDITED, ID, Mode
+from redrive.spark_reprocess.row_message import AS_BYTES, EDITED, ID, SENT_COLUMNS, Mode
 from redrive.spark_reprocess.run_plan import RunPlan, plan_of
 from redrive.spark_reprocess.selection import DECISION, Decision, Selection
-from redrive.spark_reprocess.send import GuardedSend, StoppedEarly
+from redrive.spark_reprocess.send import GuardedSend, StoppedEarly, ToSend
 from redrive.spark_reprocess.session import parallelism_of
 from redrive.spark_reprocess.settings import JobOptions
 from redrive.spark_reprocess.spark_errors import explained
@@ -444,7 +444,7 @@ class SparkJob:
             self._options,
             self._tasks,
             lambda: self._chosen(run, choice),
-            lambda total: self._unfiltered(run, choice, total),
+            lambda total: self._chosen_by_tasks(run, choice, total),
             self.whereabouts,
             self._tell,
             self._on_note,
@@ -483,7 +483,7 @@ class SparkJob:
             self.archive,
             run,
             self._url,
-            messages,
+            send.ToSend(messages),
             Mode.RESTORE,
             total=total,
             tasks=self._tasks,
@@ -565,16 +565,24 @@ class SparkJob:
                 "this one.",
             )
 
-    def _unfiltered(self, run: Run, choice: Selection, total: int) -> "DataFrame | None":
-        """Return the messages that can still be sent, if nothing but the choice decides which of
-        them are, and how: the tasks that send them can choose, too, which saves a pass over them.
-        If few are chosen, the others' bodies would cost more than that pass.
+    def _chosen_by_tasks(self, run: Run, choice: Selection, total: int) -> "ToSend | None":
+        """Return the chosen messages so that the tasks that send them choose them, which saves a
+        pass over all; None if more than the choice decides which are sent, and how, or if so few
+        are chosen that the others' bodies would cost more than that pass.
         """
         if total < _MANY * (self.archive.rows_noted(run) or 0):
             return None
         if choice.decisions is not None or choice.order_by is not None or choice.changed_by:
             return None
-        return self._messages_of(run).open()
+        kept = self._messages_of(run)
+        columns = [*dict.fromkeys((*SENT_COLUMNS, *choice.needed))]
+        files = kept.in_files(columns)
+        if files is None:
+            return ToSend(kept.open().select(*columns), choice.chosen)
+        return ToSend(
+            files.files.numbers(self._spark),
+            lambda numbers: choice.chosen(files.messages(numbers)),
+        )
 
     def _chosen(self, run: Run, choice: Selection) -> "DataFrame":
         """Return the chosen messages that can still be sent, with their final bodies."""

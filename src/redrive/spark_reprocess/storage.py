@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote, urlsplit
 
 import pyarrow
@@ -38,7 +38,7 @@ _SUCCESS = "_SUCCESS"
 _NO_JARS = re.compile(r"ClassNotFoundException|No FileSystem for scheme")
 _LISTING_SECONDS = 60.0
 _MOST_FILES_IN_A_TASK, _FEW_TASKS = 100, 8
-_ROWS_IN_A_BATCH = 1000
+BATCH_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,22 +288,61 @@ def read_frame(
                 {FILE: F.col("_metadata.file_name"), ROW: F.col("_metadata.row_index")}
             )
         return frame if run is None else frame.where(F.col("run") == run)
-    files = storage.files_below(folder)
-    if run is not None:
-        files = [path for path in files if f"run={run}" in path.split("/")]
     if numbered:
         schema = type(schema)(list(schema.fields)).add(FILE, StringType()).add(ROW, LongType())
-    if not files:
+    files = StoredFiles.below(storage, folder, schema, run)
+    if not files.paths:
         return spark.createDataFrame([], schema)
+    return files.numbers(spark).mapInArrow(files.rows, schema)
 
-    def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                rows = _rows_of(storage, f"{folder}/{files[index]}", schema)
-                yield from rows.to_batches(max_chunksize=_ROWS_IN_A_BATCH)
 
-    tasks = min(len(files), max(_FEW_TASKS, len(files) // _MOST_FILES_IN_A_TASK))
-    return spark.range(0, len(files), 1, tasks).mapInArrow(read, schema)
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """Parquet files that tasks read with Arrow.
+
+    Args:
+        storage: where they are.
+        paths: the files.
+        schema: the columns to read, as for `read_frame`.
+    """
+
+    storage: Storage
+    paths: Sequence[str]
+    schema: "StructType"
+
+    @classmethod
+    def below(
+        cls, storage: Storage, folder: str, schema: "StructType", run: str | None = None
+    ) -> Self:
+        """Return the files of a folder and its subfolders, or those of one run."""
+        paths = (f"{folder}/{path}" for path in storage.files_below(folder))
+        return cls(
+            storage,
+            [path for path in paths if run is None or f"run={run}" in path.split("/")],
+            schema,
+        )
+
+    def numbers(self, spark: "SparkSession") -> "DataFrame":
+        """Return a DataFrame with a row for each file: the tasks that read them share these."""
+        count = len(self.paths)
+        tasks = min(count, max(_FEW_TASKS, count // _MOST_FILES_IN_A_TASK))
+        return spark.range(0, count, 1, tasks)
+
+    def all_tables(self) -> Iterator[pyarrow.Table]:
+        """Yield the rows of all files, file by file."""
+        for path in self.paths:
+            yield _rows_of(self.storage, path, self.schema)
+
+    def tables(self, numbers: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
+        """Yield the rows of the files with these numbers, file by file."""
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield _rows_of(self.storage, self.paths[number], self.schema)
+
+    def rows(self, numbers: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the rows of the files with these numbers."""
+        for table in self.tables(numbers):
+            yield from table.to_batches(max_chunksize=BATCH_ROWS)
 
 
 def _rows_of(storage: Storage, path: str, schema: "StructType") -> pyarrow.Table:
