@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 import pyarrow
@@ -45,6 +45,34 @@ _LINES = pyarrow.schema(
 )
 _FEW = 1_000_000
 _MEMORY = "128MB"
+
+
+class StateCount(NamedTuple):
+    """How many ids have the same state.
+
+    Args:
+        here: whether they are in the archive.
+        mine: whether this run's ledger has them.
+        state: their state.
+        ids: their number.
+        unsure: how many of them may have been sent twice.
+    """
+
+    here: bool
+    mine: bool
+    state: str
+    ids: int
+    unsure: int
+
+
+_COUNTS = f"""
+    select here, mine, {STATE}, count(*), cast(count_if(unsure) as bigint)
+    from {{states}} group by here, mine, {STATE}
+"""
+_REFUSALS = f"""
+    select {ID}, detail from {{states}} where here and {STATE} = '{Event.REFUSED}'
+    order by {ID} limit 20
+"""
 
 
 class ArchivedMessages:
@@ -121,14 +149,20 @@ class ArchivedMessages:
         twice."""
         return _by_id(self.ledger(), _state_columns(self._run.id))
 
-    def ask(self, question: str) -> list[dict[str, Any]]:
-        """Return the answer to a question about `{states}`: `states` of the ids in the ledger and
-        of those in the archive, and whether each is in the archive (`here`).
+    def counts(self) -> list[StateCount]:
+        """Count the ids in the ledger and in the archive by what became of them."""
+        return [StateCount(*row) for row in self._ask(_COUNTS)]
+
+    def refusals(self) -> list[tuple[str, str]]:
+        """Return the first ids of the archive that were refused, each with the reason."""
+        return [(id_, detail) for id_, detail in self._ask(_REFUSALS)]
+
+    def _ask(self, question: str) -> list[tuple[Any, ...]]:
+        """Return the answer to a question about `{states}`, in SQL that Spark and DuckDB read
+        alike: `states` of the ids in the ledger and of those in the archive, and whether each is in
+        the archive (`here`).
 
         Lines of both are put together by id once: a join would move them twice.
-
-        Args:
-            question: a query in SQL that Spark and DuckDB read alike.
         """
         from pyspark.sql import functions as F
 
@@ -139,7 +173,7 @@ class ArchivedMessages:
         lines = ids.select(ID, F.lit(True).alias("here"))
         lines = lines.unionByName(self.ledger(), allowMissingColumns=True)
         found = self._spark.sql(question, states=_by_id(lines, columns))
-        return [row.asDict() for row in found.collect()]
+        return [tuple(row) for row in found.collect()]
 
     @property
     def _are_few(self) -> bool:
@@ -150,7 +184,7 @@ class ArchivedMessages:
             and not self.has_repeated()
         )
 
-    def _ask_here(self, question: str, columns: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _ask_here(self, question: str, columns: Mapping[str, str]) -> list[tuple[Any, ...]]:
         of_each = ", ".join(f"{column} as {name}" for name, column in columns.items())
         states = f"(select {ID}, {of_each} from lines group by {ID})"
         lines = pyarrow.RecordBatchReader.from_batches(_LINES, self._lines())
@@ -160,9 +194,7 @@ class ArchivedMessages:
                     config={"memory_limit": _MEMORY, "temp_directory": spill}
                 ) as database:
                     database.register("lines", lines)
-                    found = database.execute(question.format(states=states))
-                    names = [column[0] for column in found.description]
-                    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+                    return database.execute(question.format(states=states)).fetchall()
             except duckdb.Error as error:
                 raise ConfigurationError(
                     f"what became of the messages can't be counted: {error}",
@@ -170,7 +202,7 @@ class ArchivedMessages:
                 ) from error
 
     def _lines(self) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the lines of `ask` where no id is repeated."""
+        """Yield the lines of `_ask` where no id is repeated."""
         storage, run = self._archive.storage, self._run.id
         ids = schema_of("failure_id string")
         ledger = schema_of(_LEDGER)

@@ -4,21 +4,11 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 
 from redrive.spark_reprocess.archive import Archive, Run
-from redrive.spark_reprocess.archived_messages import KEPT, STATE, ArchivedMessages
+from redrive.spark_reprocess.archived_messages import KEPT, ArchivedMessages
 from redrive.spark_reprocess.drain import rows_drained
 from redrive.spark_reprocess.ledger import Event
-from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.run_plan import RunPlan
 from redrive.spark_reprocess.spark_errors import explained
-
-_COUNTS = f"""
-    select here, mine, {STATE}, count(*) as count, cast(count_if(unsure) as bigint) as unsure
-    from {{states}} group by here, mine, {STATE}
-"""
-_REFUSALS = f"""
-    select {ID}, detail from {{states}} where here and {STATE} = '{Event.REFUSED}'
-    order by {ID} limit 20
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +108,18 @@ def verify(
     (`is_chosen`).
     """
     with explained():
-        counted = kept.ask(_COUNTS)
+        counted = kept.counts()
         # Most runs have none, and searching for them takes as long again.
-        some_refused = any(row["here"] and row[STATE] == Event.REFUSED for row in counted)
-        refusals = kept.ask(_REFUSALS) if some_refused else []
+        some_refused = any(row.here and row.state == Event.REFUSED for row in counted)
+        refusals = kept.refusals() if some_refused else []
     noted = archive.rows_noted(run)
     rows = rows_drained(archive, run) if noted is None else noted
     drained = rows - kept.copies()
     # Messages sent by another run matter only if they are in this run as well.
-    unknown = sum(row["count"] for row in counted if not row["here"] and row["mine"])
+    unknown = sum(row.ids for row in counted if not row.here and row.mine)
     by_state: Counter[str] = Counter()
     for row in counted:
-        by_state[row[STATE]] += row["count"] if row["here"] else 0
+        by_state[row.state] += row.ids if row.here else 0
     identity = Reconciliation(
         run.id,
         run.queues,
@@ -142,13 +132,11 @@ def verify(
         refused=by_state[Event.REFUSED],
         rows=rows,
         possible_duplicates=sum(
-            row["unsure"]
-            for row in counted
-            if row["here"] and row[STATE] in (Event.SENT, Event.RESTORED)
+            row.unsure for row in counted if row.here and row.state in (Event.SENT, Event.RESTORED)
         ),
         unknown=unknown,
         shared_ids=kept.shared_ids(),
-        refusals=[{"id": row[ID], "error": row["detail"]} for row in refusals],
+        refusals=[{"id": id_, "error": detail} for id_, detail in refusals],
         too_often=0 if whole is None else whole.too_often,
         no_way_back=0 if whole is None else whole.no_way_back,
         contradicted=0 if whole is None else whole.contradicted,
