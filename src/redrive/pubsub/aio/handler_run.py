@@ -147,6 +147,7 @@ class TaskEngine(Engine):
                 watch = telemetry.active.begun(self._subscription.queue, item.delivery)
             try:
                 attempt.error = await self._error_of(item, attempt)
+                self.check_process(attempt.error)  # middleware may fork as well
             finally:
                 if watch is not None:
                     telemetry.ended(watch, attempt.error)

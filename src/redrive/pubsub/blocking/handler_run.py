@@ -130,6 +130,7 @@ class ThreadEngine(Engine):
                     self._handle(item, message)
             except BaseException as error:  # noqa: BLE001 - SystemExit in a handler ends the attempt, not the worker
                 attempt.error = error
+            self.check_process(attempt.error)  # middleware may fork as well
             if watch is not None:
                 telemetry.ended(watch, attempt.error)
             if attempt.error is not None and self._options.on_give_up:
