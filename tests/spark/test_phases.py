@@ -347,6 +347,41 @@ def test_the_driver_and_spark_count_what_became_of_messages_alike(
     assert by_the_driver.requeued
 
 
+def test_a_damaged_file_of_the_ledger_is_named_when_messages_are_counted(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
+    Failures(rabbitmq_url).fill(20)
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
+    run = job.drain([QUEUE])
+    job.send(run, Selection())
+    (file,) = archive.storage.files_below("ledger")[:1]
+    archive.storage.write(f"ledger/{file}", b"PAR1, or not")
+    with pytest.raises(ConfigurationError, match="is damaged") as by_spark:
+        job.verify(run)
+    with pytest.raises(ConfigurationError, match="is damaged") as by_the_driver:
+        ArchivedMessages(spark, archive, run).counts()
+    for raised in (by_spark, by_the_driver):
+        assert file in str(raised.value)
+        assert len(str(raised.value).splitlines()) == 2
+
+
+def test_an_archive_may_be_in_a_folder_of_any_name(
+    spark: "SparkSession", tmp_path: Path, rabbitmq_url: str
+) -> None:
+    (tmp_path / "incident1").mkdir()
+    Failures(rabbitmq_url).fill(20)
+    archive = Archive(str(tmp_path / "incident[1] *?#%20:"))
+    job = SparkJob(spark, archive, rabbitmq_url, QUICK)
+    run = job.drain([QUEUE])
+    job.send(run, Selection("error_type = 'TimeoutError'"))
+    job.restore(run)
+    identity = job.verify(run)
+    assert identity.holds
+    assert (identity.requeued + identity.restored, identity.kept) == (20, 0)
+    assert identity.requeued
+    assert identity.restored
+
+
 @pytest.mark.nightly("the rate is tried without Spark each time")
 def test_a_rate_is_never_exceeded(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str

@@ -124,7 +124,7 @@ def messages(spark: "SparkSession", archive: Archive, run: str | None = None) ->
     rows = stored(spark, archive, None if run is None else archive.run(run))
     # The failure id alone is not enough, since another message may have copied it. The headers are
     # left out because they hold the broker's counters.
-    told_apart = [column.name for column in COLUMNS if column.name not in COMPUTED | {"headers"}]
+    told_apart = [column.name for column in COLUMNS if column.name not in {*COMPUTED, "headers"}]
     return (
         with_columns(rows)
         .dropDuplicates([RUN, "queue", *told_apart])

@@ -5,7 +5,7 @@ The property bytes are authoritative: they hold every header with its AMQP type.
 once; its kind tells a reader of the archive whether it is text, JSON or binary.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pyarrow
@@ -39,10 +39,14 @@ _TYPES = {
     SqlType.JSON: pyarrow.string(),
     SqlType.BYTES: pyarrow.binary(),
 }
-COMPUTED = frozenset({QUEUE, "body", "body_text"})
-"""Columns that come from the folder names, or from the body when it is read."""
-COMPUTED_FROM = frozenset({QUEUE, FAILED_IN, BODY_KIND, PLAIN_BODY, BODY})
-"""The columns that these are computed from: the folder's name, and what is stored."""
+_OF_A_BODY = frozenset({BODY_KIND, PLAIN_BODY, BODY})
+COMPUTED = {
+    QUEUE: frozenset({QUEUE, FAILED_IN}),
+    "body": _OF_A_BODY,
+    "body_text": _OF_A_BODY,
+}
+"""Columns that come from the folder names, or from the body when it is read, each with the columns
+that it is computed from."""
 
 _COLUMNS = [column for column in COLUMNS if column.name not in COMPUTED]
 SCHEMA = pyarrow.schema(
@@ -100,22 +104,24 @@ def parquet_of(rows: pyarrow.Table) -> bytes:
     return data
 
 
-def with_computed(rows: pyarrow.Table) -> pyarrow.Table:
-    """Return rows of a file, which have the queue that its folder is named after, with the columns
-    that are not stored: the same as `archive_reader.with_columns` makes of them."""
-    kind = rows[BODY_KIND]
-    text = pc.coalesce(rows[PLAIN_BODY], rows[BODY])
+def with_computed(rows: pyarrow.Table, wanted: Collection[str]) -> pyarrow.Table:
+    """Return rows of a file, which have the queue that its folder is named after, with those of the
+    wanted columns that are not stored: the same as `archive_reader.with_columns` makes of them."""
 
     def where(kinds: Sequence[str]) -> pyarrow.ChunkedArray:
-        chosen = pc.is_in(kind, pyarrow.array(kinds))
+        chosen = pc.is_in(rows[BODY_KIND], pyarrow.array(kinds))
+        text = pc.coalesce(rows[PLAIN_BODY], rows[BODY])
         return pc.if_else(chosen, text, None).cast(pyarrow.string())
 
-    return (
-        rows.drop_columns([QUEUE])
-        .append_column(QUEUE, pc.coalesce(rows[FAILED_IN], rows[QUEUE]))
-        .append_column("body", where([JSON_BODY]))
-        .append_column("body_text", where([JSON_BODY, TEXT_BODY]))
-    )
+    made = rows
+    if QUEUE in wanted:
+        queue = pc.coalesce(rows[FAILED_IN], rows[QUEUE])
+        made = made.drop_columns([QUEUE]).append_column(QUEUE, queue)
+    if "body" in wanted:
+        made = made.append_column("body", where([JSON_BODY]))
+    if "body_text" in wanted:
+        made = made.append_column("body_text", where([JSON_BODY, TEXT_BODY]))
+    return made
 
 
 def _values_of(message: FailedMessage, *, redelivered: bool) -> Sequence[Value]:

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow
 import pyarrow.compute as pc
 
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, RedriveError
 from redrive.failures.store.archive_folder import FINGERPRINT, NUMBER
 from redrive.failures.store.stored_message import BODY, PROPERTIES, ROUTING_KEY, text_of
 from redrive.spark_reprocess.archive import Archive, Run
@@ -21,9 +21,10 @@ from redrive.spark_reprocess.archive_reader import (
     stored_schema,
     with_columns,
 )
-from redrive.spark_reprocess.archive_row import COMPUTED_FROM, REDELIVERED, with_computed
+from redrive.spark_reprocess.archive_row import COMPUTED, REDELIVERED, with_computed
 from redrive.spark_reprocess.ledger import Event
 from redrive.spark_reprocess.row_message import ID
+from redrive.spark_reprocess.spark_errors import first_line
 from redrive.spark_reprocess.storage import BATCH_ROWS, FILE, ROW, StoredFiles, read_frame
 from redrive.topology.digest import digest_of
 
@@ -180,41 +181,52 @@ class ArchivedMessages:
         """Whether the driver sums up the lines sooner than Spark has begun to."""
         return (
             self._archive.storage.is_local
-            and (self._archive.rows_noted(self._run) or 0) <= _FEW
+            and (rows := self._archive.rows_noted(self._run)) is not None
+            and rows <= _FEW
             and not self.has_repeated()
         )
 
     def _ask_here(self, question: str, columns: Mapping[str, str]) -> list[tuple[Any, ...]]:
         of_each = ", ".join(f"{column} as {name}" for name, column in columns.items())
         states = f"(select {ID}, {of_each} from lines group by {ID})"
-        lines = pyarrow.RecordBatchReader.from_batches(_LINES, self._lines())
+        unread: list[RedriveError] = []
+        lines = pyarrow.RecordBatchReader.from_batches(_LINES, _noting(unread, self._lines()))
         with tempfile.TemporaryDirectory(prefix="redrive-") as spill:
+            # Each further thread would take its share of the memory, and there is one source.
             try:
                 with duckdb.connect(
-                    config={"memory_limit": _MEMORY, "temp_directory": spill}
+                    config={"threads": 1, "memory_limit": _MEMORY, "temp_directory": spill}
                 ) as database:
                     database.register("lines", lines)
                     return database.execute(question.format(states=states)).fetchall()
             except duckdb.Error as error:
+                if unread:
+                    raise unread[0] from error
                 raise ConfigurationError(
-                    f"what became of the messages can't be counted: {error}",
+                    f"what became of the messages can't be counted: {first_line(error)}",
                     f"Free some space in {tempfile.gettempdir()}, and run it again.",
                 ) from error
 
     def _lines(self) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the lines of `_ask` where no id is repeated."""
+        """Return the lines of `_ask` where no id is repeated. What Spark is asked for is known when
+        this returns: who reads the lines may do so in another thread."""
         storage, run = self._archive.storage, self._run.id
-        ids = schema_of("failure_id string")
         ledger = schema_of(_LEDGER)
-        for table in StoredFiles.below(storage, "messages", ids, run).all_tables():
-            here = pyarrow.repeat(True, table.num_rows)
-            yield from _as_lines({ID: _ids_of(table["failure_id"]), "here": here})
-        for table in StoredFiles.below(storage, "ledger", ledger, run).all_tables():
-            yield from _as_lines({name: table[name] for name in table.column_names})
+        messages = StoredFiles.below(storage, "messages", schema_of("failure_id string"), run)
+        noted = StoredFiles.below(storage, "ledger", ledger, run)
         elsewhere = self._sent_elsewhere() if storage.exists("ledger") else []
-        for line in elsewhere:
-            named = zip(ledger.names, line, strict=True)
-            yield from _as_lines({name: pyarrow.array([value]) for name, value in named})
+
+        def lines() -> Iterator[pyarrow.RecordBatch]:
+            for table in messages.all_tables():
+                here = pyarrow.repeat(True, table.num_rows)
+                yield from _as_lines({ID: _ids_of(table["failure_id"]), "here": here})
+            for table in noted.all_tables():
+                yield from _as_lines({name: table[name] for name in table.column_names})
+            for line in elsewhere:
+                named = zip(ledger.names, line, strict=True)
+                yield from _as_lines({name: pyarrow.array([value]) for name, value in named})
+
+        return lines()
 
     def with_states(self) -> "DataFrame":
         """Return each message once, with its state."""
@@ -241,7 +253,8 @@ class ArchivedMessages:
         faster; None if they can't, because not every row is a message that is still to be sent."""
         if self._archive.storage.exists("ledger") or self.has_repeated():
             return None
-        schema = stored_schema({*columns, *COMPUTED_FROM, "failure_id"})
+        of_others = (name for column in columns for name in COMPUTED.get(column, ()))
+        schema = stored_schema({*columns, *of_others, "failure_id"})
         files = StoredFiles.below(self._archive.storage, "messages", schema, self._run.id)
         return FilesOfMessages(files, list(columns)) if files.paths else None
 
@@ -393,7 +406,8 @@ class FilesOfMessages:
     def messages(self, numbers: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """Yield the messages of the files with these numbers, within a task."""
         for table in self.files.tables(numbers):
-            yield from as_messages(table).select(self.columns).to_batches(max_chunksize=BATCH_ROWS)
+            messages = as_messages(table, self.columns).select(self.columns)
+            yield from messages.to_batches(max_chunksize=BATCH_ROWS)
 
 
 def _state_columns(run: str) -> dict[str, str]:
@@ -429,10 +443,10 @@ def _name_of_failure() -> "Column":
     return F.replace(F.col("failure_id"), F.lit(NUMBER), F.lit(NUMBER * 2))
 
 
-def as_messages(rows: pyarrow.Table) -> pyarrow.Table:
+def as_messages(rows: pyarrow.Table, wanted: Collection[str] = COMPUTED.keys()) -> pyarrow.Table:
     """Return stored rows as `open` would, if each is a message of its own and nothing was done with
-    any: the columns that are not stored are added, and the ids and states."""
-    rows = with_computed(rows)
+    any: those of the wanted columns that are not stored are added, and the ids and states."""
+    rows = with_computed(rows, wanted)
     return rows.append_column(ID, _ids_of(rows["failure_id"])).append_column(
         STATE, pyarrow.repeat(KEPT, rows.num_rows)
     )
@@ -458,6 +472,18 @@ def _as_lines(columns: Mapping[str, pyarrow.Array]) -> list[pyarrow.RecordBatch]
         schema=_LINES,
     ).to_batches()
     return batches
+
+
+def _noting(
+    errors: list[RedriveError], batches: Iterator[pyarrow.RecordBatch]
+) -> Iterator[pyarrow.RecordBatch]:
+    """Yield batches; note what ends them early, since a database that reads them would only pass on
+    its text."""
+    try:
+        yield from batches
+    except RedriveError as error:
+        errors.append(error)
+        raise
 
 
 def _digest_column() -> "Column":

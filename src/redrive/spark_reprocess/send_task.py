@@ -119,6 +119,14 @@ class Sent:
     files: int = 0
 
 
+Way = tuple[str, str]
+"""The exchange and the routing key of a message, which decide the queue that takes it."""
+
+
+def _way_of(message: PreparedRow) -> Way:
+    return message.exchange, message.routing_key
+
+
 class _Sending(Outgoing):
     """A message of a chunk on its way to the broker; `again` if it may have been sent before."""
 
@@ -145,6 +153,7 @@ class _Chunk:
         self.outcomes: list[Entry] = []
         self.lost: list[tuple[PreparedRow, bool]] = []
         self.nacked: list[tuple[PreparedRow, Entry]] = []
+        self.taken: set[Way] = set()
         self.in_flight = ThreadInFlight()
         self._success = success
 
@@ -163,6 +172,7 @@ class _Chunk:
         with self.in_flight.lock:
             if error is None:
                 self.outcomes.append(Entry(outgoing.message_id, self._success, again=again))
+                self.taken.add(_way_of(outgoing.message))
             elif isinstance(error, BrokerUnavailable):
                 self.lost.append((outgoing.message, again))
             else:
@@ -188,7 +198,7 @@ class _Part:
         self._latest: deque[bool] = deque(maxlen=max(_ENOUGH_TO_JUDGE, task.batch))
         self._settled_before: dict[str, Event] = {}
         self._stopped_keys: set[str] = set()
-        self._nacked_since: float | None = None
+        self._nacked_since: dict[Way, float] = {}
         self._pace = RateLimit(task.rate)
         restoring = task.mode is Mode.RESTORE
         self._intention = Event.RESTORING if restoring else Event.SENDING
@@ -320,38 +330,43 @@ class _Part:
                     f"{why} for {self._task.timeout:g} s",
                     "Run it again when the broker is healthy.",
                 )
-            lost, chunk.lost = chunk.lost, []
-            lost += self._offered_again(chunk)
-            if not lost:
+            left = [*self._lost_again(chunk), *self._offered_again(chunk)]
+            if not left:
                 break
-            self._connect()
-            for message, _ in lost:
-                if message.id in self._settled_before:
-                    self._stop_after(self._settled_before[message.id], message.order_key)
-            left = [
-                (message, again)
-                for message, again in lost
-                if message.id not in self._settled_before
-            ]
             self._pass_on(chunk.outgoing(left))
         self._keep(chunk)
         self._judge()
 
+    def _lost_again(self, chunk: _Chunk) -> list[tuple[PreparedRow, bool]]:
+        """Return the messages that were lost with their connection, once there is another."""
+        lost, chunk.lost = chunk.lost, []
+        if lost:
+            self._connect()
+        for message, _ in lost:
+            if message.id in self._settled_before:
+                self._stop_after(self._settled_before[message.id], message.order_key)
+        return [
+            (message, again) for message, again in lost if message.id not in self._settled_before
+        ]
+
     def _offered_again(self, chunk: _Chunk) -> list[tuple[PreparedRow, bool]]:
-        """Return the messages that a queue does not take now, to be sent again; refuse them if it
-        took none for too long."""
+        """Return the messages that their queue does not take now, to be sent again; refuse those
+        whose queue took none for too long."""
         nacked, chunk.nacked = chunk.nacked, []
-        if not nacked:
-            self._nacked_since = None
-            return []
-        if self._nacked_since is None:
-            self._nacked_since = time.monotonic()
-        if time.monotonic() - self._nacked_since > _SECONDS_FOR_A_LEADER:
-            chunk.outcomes += [refused for _, refused in nacked]
-            return []
-        time.sleep(_BETWEEN_OFFERS)
-        # The queue may have failed with the message in its log.
-        return [(message, True) for message, _ in nacked]
+        taken, chunk.taken = chunk.taken, set()
+        for way in taken:
+            self._nacked_since.pop(way, None)
+        now = time.monotonic()
+        again: list[tuple[PreparedRow, bool]] = []
+        for message, refused in nacked:
+            if now - self._nacked_since.setdefault(_way_of(message), now) > _SECONDS_FOR_A_LEADER:
+                chunk.outcomes.append(refused)
+            else:
+                # The queue may have failed with the message in its log.
+                again.append((message, True))
+        if again:
+            time.sleep(_BETWEEN_OFFERS)
+        return again
 
     def _keep(self, chunk: _Chunk) -> None:
         outcomes, chunk.outcomes = chunk.outcomes, []

@@ -16,6 +16,12 @@ _UNAVAILABLE = re.compile(r"RabbitMQ at (?P<address>\S+) can't be used: (?P<reas
 _RAISED = re.compile(
     r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception)): (?P<problem>[^\n]+)$", re.MULTILINE
 )
+_UNREAD = re.compile(
+    r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (?P<file>[^\n]+?)\.\s+SQLS"
+)
+_JAVA = re.compile(
+    r"^(?:Caused by)?: (?:[\w$]+\.)*(?P<kind>[\w$]+): (?P<problem>[^\n]+)$", re.MULTILINE
+)
 _REMEDY = (
     "Run it again: it continues where it stopped. The logs of Spark's executors have more details."
 )
@@ -57,8 +63,14 @@ def first_line(error: BaseException) -> str:
 def error_of(text: str) -> RedriveError:
     """Return the error that Spark's message describes."""
     ours = list(_OURS.finditer(text))
+    unread = _UNREAD.search(text)
+    if not ours and unread is not None:
+        file = unread["file"].removeprefix("file://")
+        return ConfigurationError(
+            redact(f"{file} is damaged, or can't be read"), "Restore it, and run it again."
+        )
     if not ours:
-        raised = _RAISED.findall(text)
+        raised = _RAISED.findall(text) or _JAVA.findall(text)
         kind, problem = (
             raised[-1]
             if raised

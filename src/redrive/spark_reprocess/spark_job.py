@@ -580,7 +580,7 @@ class SparkJob:
         if files is None:
             return ToSend(kept.open().select(*columns), choice.chosen)
         return ToSend(
-            files.files.numbers(self._spark),
+            files.files.numbers(self._spark, self._tasks),
             lambda numbers: choice.chosen(files.messages(numbers)),
         )
 

@@ -6,6 +6,7 @@ done.
 """
 
 import contextlib
+import math
 import os
 import re
 import time
@@ -35,6 +36,7 @@ _NATIVE = {"s3a": "s3", "s3n": "s3"}
 FILE, ROW = "archive_file", "archive_row"
 """The file of a row and its index in it: together they identify the row."""
 _SUCCESS = "_SUCCESS"
+_FILE_URI = re.compile(r"^file:(//(localhost)?(?=/))?")
 _NO_JARS = re.compile(r"ClassNotFoundException|No FileSystem for scheme")
 _LISTING_SECONDS = 60.0
 _MOST_FILES_IN_A_TASK, _FEW_TASKS = 100, 8
@@ -55,19 +57,12 @@ class Storage:
     def at(cls, place: str) -> "Storage":
         """Return the storage at a path or a URI. A relative path is made absolute, since tasks run
         elsewhere."""
-        parts = urlsplit(place)
         if not place:
             raise ConfigurationError("the archive's location is empty", _REMEDY)
-        if parts.password is not None or (
-            parts.username is not None and parts.scheme in ("s3", *_NATIVE)
-        ):
-            raise ConfigurationError(
-                f"the archive's URI {redact(place)} has credentials in it, which Spark would show "
-                "and log",
-                "Pass them through the environment or Hadoop's settings.",
-            )
-        path = {"": place, "file": parts.path}.get(parts.scheme)
-        storage = cls(place.rstrip("/") if path is None else os.path.abspath(path))
+        local = _FILE_URI.sub("", place)
+        storage = cls(place.rstrip("/") if "://" in local else os.path.abspath(local))
+        if not storage.is_local:
+            _check_uri(place)
         storage._open()
         return storage
 
@@ -282,7 +277,9 @@ def read_frame(
     from pyspark.sql.types import LongType, StringType
 
     if storage.exists(folder) and reads_by_spark(spark, storage):
-        frame = spark.read.schema(schema).parquet(storage.uri_of(folder))
+        # The folder's name is no pattern, whatever characters it has.
+        reader = spark.read.schema(schema).option("__globPaths__", "false")
+        frame = reader.parquet(storage.uri_of(folder))
         if numbered:
             frame = frame.withColumns(
                 {FILE: F.col("_metadata.file_name"), ROW: F.col("_metadata.row_index")}
@@ -322,11 +319,15 @@ class StoredFiles:
             schema,
         )
 
-    def numbers(self, spark: "SparkSession") -> "DataFrame":
-        """Return a DataFrame with a row for each file: the tasks that read them share these."""
+    def numbers(self, spark: "SparkSession", at_once: int = 1) -> "DataFrame":
+        """Return a DataFrame with a row for each file: the tasks that read them share these.
+
+        As many run `at_once`: each of these gets as many tasks as any other, or some would have
+        nothing to do while the last are running.
+        """
         count = len(self.paths)
-        tasks = min(count, max(_FEW_TASKS, count // _MOST_FILES_IN_A_TASK))
-        return spark.range(0, count, 1, tasks)
+        tasks = max(_FEW_TASKS, count // _MOST_FILES_IN_A_TASK)
+        return spark.range(0, count, 1, min(count, at_once * math.ceil(tasks / at_once)))
 
     def all_tables(self) -> Iterator[pyarrow.Table]:
         """Yield the rows of all files, file by file."""
@@ -350,35 +351,33 @@ def _rows_of(storage: Storage, path: str, schema: "StructType") -> pyarrow.Table
     name and their indexes."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    *folders, name = path.split("/")
+    known = {key: unquote(value) for key, _, value in (one.partition("=") for one in folders)}
+    known[FILE] = name
+    arrow = to_arrow_schema(schema, timezone="UTC")
     data = storage.read(path)
     try:
         if data is None:
             raise OSError("it is gone")
         file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data))
-        stored = set(file.schema_arrow.names)
+        stored = set(file.schema_arrow.names) - known.keys()
         rows = file.read([name for name in schema.names if name in stored])
+        return pyarrow.Table.from_arrays(
+            [
+                rows[field.name].cast(field.type)
+                if field.name in stored
+                else pyarrow.array(range(len(rows)), field.type)
+                if field.name == ROW
+                else pyarrow.repeat(pyarrow.scalar(known.get(field.name), field.type), len(rows))
+                for field in arrow
+            ],
+            schema=arrow,
+        )
     except (OSError, pyarrow.ArrowException) as error:
         raise ConfigurationError(
             f"{storage.uri}/{path} is damaged: {_why(error)}",
             "Restore it, or use another archive.",
         ) from error
-    *folders, name = path.split("/")
-    known: dict[str, object] = {
-        key: unquote(value) for key, _, value in (one.partition("=") for one in folders)
-    }
-    known[FILE] = name
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    return pyarrow.Table.from_arrays(
-        [
-            rows[field.name].cast(field.type)
-            if field.name in stored
-            else pyarrow.array(range(len(rows)), field.type)
-            if field.name == ROW
-            else pyarrow.repeat(pyarrow.scalar(known.get(field.name), field.type), len(rows))
-            for field in arrow
-        ],
-        schema=arrow,
-    )
 
 
 def write_frame(frame: "DataFrame", storage: Storage, folder: str) -> None:
@@ -414,6 +413,31 @@ def write_frame(frame: "DataFrame", storage: Storage, folder: str) -> None:
 def is_written(storage: Storage, folder: str) -> bool:
     """Return whether `write_frame` has written all of a folder."""
     return storage.exists(f"{folder}/{_SUCCESS}")
+
+
+def _check_uri(place: str) -> None:
+    """Refuse a URI that would show a secret, or that Spark and Arrow read differently."""
+    try:
+        parts = urlsplit(place)
+        has_password = parts.password is not None
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the archive's URI {redact(place)} is not valid: {error}", _REMEDY
+        ) from error
+    if has_password or (parts.username is not None and parts.scheme in ("s3", *_NATIVE)):
+        raise ConfigurationError(
+            f"the archive's URI {redact(place)} has credentials in it, which Spark would show and "
+            "log",
+            "Pass them through the environment or Hadoop's settings.",
+        )
+    odd = next((mark for mark in "?#%" if mark in place), None)
+    if odd is not None:
+        raise ConfigurationError(
+            f"the archive's URI {redact(re.split('[?#]', place)[0])} has a {odd} in it, which "
+            "Spark and Arrow read differently",
+            "Name the folder without it; options and credentials belong into the environment or "
+            "Hadoop's settings.",
+        )
 
 
 def _is_hidden(name: str) -> bool:

@@ -114,7 +114,39 @@ def test_credentials_in_the_archives_place_are_refused_and_not_shown(place: str)
     assert "secret-word" not in str(raised.value)
 
 
-@pytest.mark.parametrize("place", ["", "gopher://host/folder"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "abfss://box@account.example/folder?sv=1&sig=secret-word",
+        "s3a://bucket/folder#secret-word",
+        "s3a://bucket/a%20b",
+    ],
+)
+def test_a_uri_that_would_show_a_secret_or_is_read_in_two_ways_is_refused(place: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"has a [?#%] in it") as raised:
+        Storage.at(place)
+    assert "secret-word" not in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [
+        ("incident:42", "incident:42"),
+        ("file:a%20b", "a%20b"),
+        ("file:///srv/a#b", "/srv/a#b"),
+        ("file://localhost/srv/a?b", "/srv/a?b"),
+        ("file:/srv/a", "/srv/a"),
+        ("/srv/a[1]/", "/srv/a[1]"),
+    ],
+)
+def test_a_folder_is_named_as_it_is_written(place: str, path: str) -> None:
+    storage = Storage.at(place)
+    assert storage.is_local
+    assert storage.uri == os.path.abspath(path)
+
+
+@pytest.mark.parametrize("place", ["", "gopher://host/folder", "s3a://[half/folder"])
 def test_a_place_that_is_none_is_refused(place: str) -> None:
     with pytest.raises(ConfigurationError):
         Storage.at(place)

@@ -42,6 +42,33 @@ def test_what_somebody_else_raised_is_named() -> None:
     assert "the Spark job failed: ValueError: no such colour" in str(found)
 
 
+_JAVA = """\
+An error occurred while calling o40.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult: 
+\tat org.apache.spark.util.ThreadUtils$.awaitResult(ThreadUtils.scala:359)
+Caused by: {cause}
+\tat org.apache.spark.sql.execution.SparkPlan.executeTake(SparkPlan.scala:1)
+"""
+
+
+def test_what_java_names_as_the_cause_is_told() -> None:
+    found = str(error_of(_JAVA.format(cause="java.io.IOException: No space left on device")))
+    assert found.startswith("the Spark job failed: IOException: No space left on device")
+
+
+def test_a_file_that_spark_can_not_read_is_named() -> None:
+    cause = (
+        "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while "
+        "reading file file:///srv/ledger/run=1/part-0.parquet.  SQLSTATE: KD001"
+    )
+    found = error_of(_JAVA.format(cause=cause))
+    assert (
+        str(found)
+        .splitlines()[0]
+        .startswith("/srv/ledger/run=1/part-0.parquet is damaged, or can't be read")
+    )
+
+
 def test_a_text_without_an_error_is_told_by_its_first_line() -> None:
     assert "Answer from Java side is empty" in str(error_of("Answer from Java side is empty"))
 

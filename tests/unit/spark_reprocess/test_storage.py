@@ -2,13 +2,14 @@
 
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from redrive.errors import ConfigurationError
 from redrive.spark_reprocess import storage as storage_module
 from redrive.spark_reprocess.ledger import ArchiveLedger, Entry, Event
-from redrive.spark_reprocess.storage import Storage
+from redrive.spark_reprocess.storage import Storage, StoredFiles
 
 
 @pytest.fixture
@@ -56,6 +57,24 @@ def test_what_is_never_listed_is_told_of_in_two_lines(tmp_path: Path, pauses: li
         ledger.wait_until_listed({"part-00000-7": 3})
     assert len(str(error.value).splitlines()) == 2
     assert 60 <= sum(pauses) < 65
+
+
+@pytest.mark.parametrize(
+    ("files", "at_once", "tasks"),
+    [(1, 2, 1), (3, 2, 3), (50, 2, 8), (50, 3, 9), (500, 16, 16), (5000, 16, 64), (5000, 7, 56)],
+)
+def test_all_that_run_at_once_have_as_many_tasks_to_read_files(
+    files: int, at_once: int, tasks: int
+) -> None:
+    asked: list[int] = []
+
+    class Session:
+        def range(self, *numbers: int) -> None:
+            asked.extend(numbers)
+
+    paths = [str(number) for number in range(files)]
+    StoredFiles(Storage("/srv"), paths, cast("Any", None)).numbers(cast("Any", Session()), at_once)
+    assert asked == [0, files, 1, tasks]
 
 
 def test_files_of_attempts_that_did_not_succeed_are_not_read(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from redrive.failures.store.file_sql import rows_of_parquet
 from redrive.failures.store.stored_message import (
     BODY,
     DEAD_LETTER_QUEUE,
@@ -91,7 +92,7 @@ def rows_left(
 
 def _note_settled(database: "duckdb.DuckDBPyConnection", files: list[Path]) -> None:
     source = (
-        f"SELECT DISTINCT id FROM read_parquet({_list(files)}) "
+        f"SELECT DISTINCT id FROM {rows_of_parquet(files)} "
         f"WHERE event IN {_SETTLED} AND id IS NOT NULL"
         if files
         else "SELECT ''::VARCHAR AS id LIMIT 0"
@@ -105,7 +106,7 @@ def _note_repeated(database: "duckdb.DuckDBPyConnection", files: list[Path], run
     database.execute(
         "CREATE OR REPLACE TEMP TABLE repeated AS SELECT failure_id, "
         f"count(DISTINCT hash({ROUTING_KEY}, {PROPERTIES}, {BODY})) AS messages "
-        f"FROM read_parquet({_list(files)}) GROUP BY failure_id HAVING count(*) > 1"
+        f"FROM {rows_of_parquet(files)} GROUP BY failure_id HAVING count(*) > 1"
     )
     ((unclear,),) = database.execute(
         "SELECT count(*) FROM repeated WHERE messages > 1 OR regexp_matches(failure_id, ?)",
@@ -121,7 +122,7 @@ def _note_repeated(database: "duckdb.DuckDBPyConnection", files: list[Path], run
 def _rows_of(
     database: "duckdb.DuckDBPyConnection", file: Path, queue: str, seen: set[object]
 ) -> Iterator[tuple[object, ...]]:
-    source = f"read_parquet({_list([file])})"
+    source = rows_of_parquet([file])
     columns = {name for name, *_ in database.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
     place = DEAD_LETTER_QUEUE if DEAD_LETTER_QUEUE in columns else "NULL"
     read = ", ".join([*(name for name in NEEDED if name != QUEUE), place])
@@ -136,8 +137,3 @@ def _rows_of(
                 yield queue, *values
             if repeated is not None:
                 seen.add(repeated)
-
-
-def _list(files: list[Path]) -> str:
-    quoted = ("'" + str(file).replace("'", "''") + "'" for file in files)
-    return f"[{', '.join(quoted)}]"

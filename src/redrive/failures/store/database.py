@@ -20,6 +20,7 @@ import duckdb
 
 from redrive.errors import ConfigurationError
 from redrive.failures.message.columns import COLUMNS, Column, Row, SqlType
+from redrive.failures.store.file_sql import paths_allowed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -107,7 +108,7 @@ class Database:
         elif folder is not None:
             # File contents stay in the operating system's page cache, which can be reclaimed.
             self._duckdb.execute("SET enable_external_file_cache = false")
-            self._duckdb.execute(f"SET allowed_directories = [{quoted(folder)}]")
+            self._duckdb.execute(f"SET allowed_directories = {paths_allowed([folder])}")
         for lock in _LOCKS:
             self._duckdb.execute(lock)
 
@@ -306,11 +307,6 @@ class Database:
 def refused(error: duckdb.Error, given: str) -> ConfigurationError:
     """Return the error for an expression or query that DuckDB refused."""
     return ConfigurationError(_told(str(error), given), HOW)
-
-
-def quoted(path: Path) -> str:
-    """Quote a path as an SQL string."""
-    return "'" + str(path).replace("'", "''") + "'"
 
 
 def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

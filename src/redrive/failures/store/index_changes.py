@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from redrive.failures.store.database import quoted
+from redrive.failures.store.file_sql import rows_of_parquet
 from redrive.failures.store.index import Index, StoredLook
 from redrive.failures.store.removals import REMOVALS, removed_since
 
@@ -129,17 +129,17 @@ def _found(index: Index, look: StoredLook, added: Added, noted: Sequence[Path]) 
         return NONE
     if not removed and added.first > until:
         return Changes(files, (), added.total, 0)
-    base = quoted(index.folder / look.file)
-    came = f"read_parquet([{', '.join(map(quoted, files))}])" if files else None
+    base = rows_of_parquet([index.folder / look.file])
+    came = rows_of_parquet(files) if files else None
     values = [list(removed), list(removed.values())]
-    held = f"SELECT mark, place FROM read_parquet({base})"
+    held = f"SELECT mark, place FROM {base}"
     unseen = "SELECT NULL::BIGINT AS place WHERE false"
     total_came = "SELECT 0::BIGINT"
     if came is not None:
         held += f" UNION ALL SELECT mark, place FROM {came} WHERE place >= {since}"
         unseen = (
             f"SELECT place FROM {came} WHERE place < {since} UNION SELECT place FROM {came} "
-            f"SEMI JOIN (SELECT mark FROM read_parquet({base})) USING (mark) "
+            f"SEMI JOIN (SELECT mark FROM {base}) USING (mark) "
             f"WHERE place BETWEEN {since} AND {until} UNION SELECT place FROM {came} SEMI JOIN "
             f"(SELECT unnest(?::BIGINT[]) AS mark) USING (mark) WHERE place < {began}"
         )

@@ -23,10 +23,10 @@ from redrive.failures.store.database import (
     HIDDEN,
     MADE_TABLE,
     Database,
-    quoted,
     refused,
     rows_given,
 )
+from redrive.failures.store.file_sql import rows_of_parquet
 from redrive.failures.store.filter import Filter
 from redrive.failures.store.index import MOST_OF_A_BODY, Index, StoredLook
 from redrive.failures.store.index_changes import FIRST_PLACE, NONE, Changes
@@ -616,8 +616,7 @@ class IndexedMessages(KeptMessages):
 
     def _rows(self) -> str:
         """Return the rows to read as SQL: only the oldest ones if there is a limit."""
-        files = ", ".join(map(quoted, self._files))
-        rows = f"read_parquet([{files}])"
+        rows = rows_of_parquet(self._files)
         if self._changes.hidden:
             rows = f"(FROM {rows} WHERE {PLACE} NOT IN (FROM {HIDDEN}))"
         return rows if self._limit is None else f"(FROM {rows} WHERE {PLACE} < {self._limit})"

@@ -28,7 +28,7 @@ from redrive.failures.message.failed_message import (
     told_of,
 )
 from redrive.failures.message.readable_values import checked_json
-from redrive.failures.store.database import quoted
+from redrive.failures.store.file_sql import quoted, rows_of_parquet
 from redrive.failures.store.index import MOST_OF_A_BODY, Index, StoredLook
 from redrive.failures.store.known_messages import DIGEST, KnownMessages, recognized_by
 from redrive.failures.store.removals import mark_of
@@ -357,11 +357,11 @@ def merge(
 ) -> None:
     """Merge files into one, and those messages of an earlier look that were recognized, in bounded
     memory however large their messages are."""
-    some = f"SELECT * FROM read_parquet([{', '.join(map(quoted, parts))}])"
+    some = f"SELECT * FROM {rows_of_parquet(parts)}"
     if known is not None:
         some += (
-            f" UNION ALL SELECT kept.* REPLACE (now AS place) FROM read_parquet"
-            f"({quoted(known.file)}) AS kept JOIN recognized ON kept.place = before"
+            f" UNION ALL SELECT kept.* REPLACE (now AS place) FROM {rows_of_parquet([known.file])} "
+            "AS kept JOIN recognized ON kept.place = before"
         )
     try:
         for size in _ROW_GROUPS:

@@ -15,7 +15,7 @@ from redrive.failures.message.failed_message import (
     property_bytes_of,
     remember_cause,
 )
-from redrive.failures.store.database import quoted
+from redrive.failures.store.file_sql import rows_of_parquet
 from redrive.topology.digest import digest_of
 
 DIGEST = "digest"
@@ -41,7 +41,7 @@ class KnownMessages:
         self.file = folder / "former.parquet"
         os.link(file, self.file)
         self._rows = database.execute(
-            f"SELECT {_READ} FROM read_parquet({quoted(self.file)}) ORDER BY place"
+            f"SELECT {_READ} FROM {rows_of_parquet([self.file])} ORDER BY place"
         )
         self._ahead: OrderedDict[bytes, tuple[int, Cause]] = OrderedDict()
         self._same: dict[bytes, deque[tuple[int, Cause]]] = {}

@@ -18,6 +18,7 @@ from redrive.errors import ConfigurationError
 from redrive.failures.message.columns import COLUMNS, Column, Row, SqlType, row_of
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.store.archive_folder import check_format, files_of, is_archive, rows_left
+from redrive.failures.store.file_sql import paths_allowed, quoted, rows_of_parquet
 from redrive.failures.store.state_folder import NO_ROOM
 from redrive.failures.store.stored_message import (
     DEAD_LETTER_QUEUE,
@@ -218,17 +219,17 @@ def _write_parquet(path: Path, messages: Iterable[FailedMessage]) -> int:
             parts.append(path.with_name(f"{len(parts):08}.parquet"))
             count += _put(
                 database,
-                f"COPY ({rows_given(_WRITTEN)}) TO {_quoted(parts[-1])} (FORMAT parquet, "
+                f"COPY ({rows_given(_WRITTEN)}) TO {quoted(parts[-1])} (FORMAT parquet, "
                 "COMPRESSION lz4)",
                 rows,
             )
         if parts:
-            some = f"SELECT * FROM read_parquet([{', '.join(map(_quoted, parts))}])"
+            some = f"SELECT * FROM {rows_of_parquet(parts)}"
         else:
             nothing = (f"NULL::{column.type} AS {column.name}" for column in _WRITTEN)
             some = f"SELECT {', '.join(nothing)} LIMIT 0"
         database.execute(
-            f"COPY ({some}) TO {_quoted(path)} (FORMAT parquet, COMPRESSION zstd, "
+            f"COPY ({some}) TO {quoted(path)} (FORMAT parquet, COMPRESSION zstd, "
             f"ROW_GROUP_SIZE_BYTES '{_ROW_GROUP}')"
         )
     return count
@@ -256,7 +257,7 @@ def _put(database: "duckdb.DuckDBPyConnection", sql: str, rows: list[Row]) -> in
 def _read_database(path: Path) -> Iterator[tuple[object, ...]]:
     with _database(None, reads=True) as database:
         # Attach it, so that names defined in the file mean nothing here.
-        database.execute(f"ATTACH {_quoted(path)} AS given (READ_ONLY)")
+        database.execute(f"ATTACH {quoted(path)} AS given (READ_ONLY)")
         _lock(database)
         tables = database.execute(
             "SELECT database_name, schema_name, table_name FROM duckdb_tables()"
@@ -269,16 +270,16 @@ def _read_database(path: Path) -> Iterator[tuple[object, ...]]:
 
 def _read_parquet(path: Path) -> Iterator[tuple[object, ...]]:
     with _database(None, reads=True) as database:
-        database.execute(f"SET allowed_paths = [{_quoted(path)}]")
+        database.execute(f"SET allowed_paths = {paths_allowed([path])}")
         _lock(database)
-        yield from _rows(database, f"read_parquet({_quoted(path)})")
+        yield from _rows(database, rows_of_parquet([path]))
 
 
 def _read_archive(path: Path) -> Iterator[tuple[object, ...]]:
     check_format(path)
     files = files_of(path)
     with _database(None, reads=True) as database:
-        database.execute(f"SET allowed_paths = [{', '.join(map(_quoted, files))}]")
+        database.execute(f"SET allowed_paths = {paths_allowed(files)}")
         _lock(database)
         yield from rows_left(database, path, files)
 
@@ -332,10 +333,6 @@ def _database(path: Path | None, *, reads: bool = False) -> "Iterator[duckdb.Duc
 
 def _first_sentence(error: Exception) -> str:
     return " ".join(str(error).partition("\n")[0].split())
-
-
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
 
 
 _Write = Callable[[Path, Iterable[FailedMessage]], int]
