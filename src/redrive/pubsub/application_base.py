@@ -197,18 +197,24 @@ class AppBase(RouterBase[AnySubscriber], Generic[AnySubscriber, AnyPublisher]):
             TopologyMismatch, PermissionDenied, BrokerUnavailable, ConfigurationError: as `start`.
         """
 
-    @abstractmethod
     def stop(self) -> None:
         """Make all subscribers stop taking messages; `run` returns once running handlers have
         finished.
 
         Can be called from any thread, and from a handler.
         """
+        running = self._running
+        if running is not None:
+            for subscriber in running.subscribers:
+                subscriber.stop()
 
-    @abstractmethod
     def abort(self) -> None:
         """Drop the connections at once. Messages in running handlers are redelivered; handlers that
         are awaited are cancelled."""
+        running = self._running
+        if running is not None:
+            for subscriber in running.subscribers:
+                subscriber.abort()
 
     @abstractmethod
     def pause(

@@ -8,7 +8,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -73,12 +73,10 @@ class Breaker:
         queue: str,
         outages: Sequence[Outage],
         width: int,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         self._queue = queue
         self._outages = outages
         self._width = width
-        self._chance = chance
         self._lock = threading.Lock()
         self._state = _State.CLOSED
         # Attributes, since they are read for each message.
@@ -196,7 +194,7 @@ class Breaker:
         self._show(cause)
         self.turn += 1
         self._tried = None
-        delay = cause.probe.delay(history.tries + 1, self._chance())
+        delay = cause.probe.delay(history.tries + 1, random.random())
         self._seconds = round(delay.total_seconds(), 3)
         self._wait = Wait(self.turn, self._seconds)
 

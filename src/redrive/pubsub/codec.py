@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 import pydantic
@@ -14,21 +14,6 @@ from redrive.errors import ConfigurationError, InvalidMessage
 from redrive.pubsub import php_envelope, protobuf_codec, struct_codec
 from redrive.pubsub.body import HasBody, json_of, unreadable
 from redrive.pubsub.decoders import decoded, decoder_for
-
-Body = (
-    bytes
-    | bytearray
-    | memoryview
-    | str
-    | Mapping[str, object]
-    | Sequence[object]
-    | pydantic.BaseModel
-    | int
-    | float
-    | bool
-    | None
-)
-"""What can be published: bytes and text as they are, anything else as JSON."""
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"

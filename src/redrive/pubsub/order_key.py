@@ -110,8 +110,3 @@ def _as_key(value: object) -> str | None:
     if len(encoded) <= _LONGEST:
         return encoded.decode("utf-8", "replace")  # half a character can't travel in a header
     return f"sha256:{hashlib.sha256(encoded).hexdigest()}"
-
-
-def described(key: str | None) -> str:
-    """Return a key for a log line or a page."""
-    return "no key" if key is None else repr(key)

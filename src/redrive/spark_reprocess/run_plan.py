@@ -9,7 +9,7 @@ time range to show, from counted intervals instead of the sorted times in `failu
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redrive.failures.message.groups import FAR
@@ -20,6 +20,7 @@ from redrive.spark_reprocess.archived_messages import KEPT, OPEN, STATE, STATES
 from redrive.spark_reprocess.row_message import ID
 from redrive.spark_reprocess.selection import FATE, REASON, VERDICT, WAY, Fate, Selection
 from redrive.spark_reprocess.tally import CELL, EXAMPLE, PART, SIZE, TIME, WIDTH, WIDTHS
+from redrive.topology.headers import moment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,17 +127,12 @@ class RunPlan:
         """Number of messages of the run that were already sent, restored or discarded."""
         return sum(count for state, count in self.states.items() if state not in OPEN)
 
-    @property
-    def in_doubt(self) -> int:
-        """Number of selected messages that stay because their way back is not sure."""
-        return self.no_way_back + self.contradicted + self.unchecked
-
     def to_dict(self) -> dict[str, object]:
         """Return the plan as JSON values, with ISO 8601 times."""
         values = asdict(self)
         for group in values["groups"]:
             group["first"], group["last"] = _iso(group["first"]), _iso(group["last"])
-        values["times"] = [{"from": _iso(moment), "count": count} for moment, count in self.times]
+        values["times"] = [{"from": _iso(when), "count": count} for when, count in self.times]
         return values
 
 
@@ -236,8 +232,8 @@ def _groups(cells: Iterable[Mapping[str, Any]]) -> list[RunGroup]:
             _total(some),
             _total(one for one in some if one[FATE] == Fate.CHOSEN),
             _total(some, "size"),
-            _moment(min((one["first"] for one in some if one["first"] is not None), default=None)),
-            _moment(max((one["last"] for one in some if one["last"] is not None), default=None)),
+            moment(min((one["first"] for one in some if one["first"] is not None), default=None)),
+            moment(max((one["last"] for one in some if one["last"] is not None), default=None)),
         )
         for (id_, queue), some in found.items()
     ]
@@ -271,7 +267,7 @@ def _times(counts: Mapping[int, int], width: int) -> _Times:
         if begin <= at <= end:
             shown[at // stretch * stretch] += count
     return _Times(
-        [(moment, count) for at, count in shown.items() if (moment := _moment(at)) is not None],
+        [(when, count) for at, count in shown.items() if (when := moment(at)) is not None],
         stretch,
         sum(count for at, count in counts.items() if at < begin),
         sum(count for at, count in counts.items() if at > end),
@@ -304,12 +300,5 @@ def _stretch(first: int, last: int) -> int:
     return 86_400 * (span // (86_400 * _BUCKETS) + 1)
 
 
-def _moment(seconds: int | None) -> datetime | None:
-    try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, OSError, ValueError):
-        return None
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
+def _iso(when: datetime | None) -> str | None:
+    return None if when is None else when.isoformat().replace("+00:00", "Z")

@@ -451,7 +451,7 @@ class SparkJob:
             lambda: self._job.stage_ended() if self._job is not None else None,
         ).send(chosen)
 
-    def restore(self, run: Run, *, refused: bool = True) -> None:
+    def restore(self, run: Run) -> None:
         """Put the remaining messages back into the queues that they came from."""
         self.check_broker(run)
         kept = self._messages_of(run)

@@ -23,6 +23,7 @@ import pyarrow.parquet
 from pyarrow import fs
 
 from redrive.errors import ConfigurationError
+from redrive.failures.store.state_folder import to_disk
 from redrive.redaction import redact
 from redrive.spark_reprocess.spark_errors import explained, first_line, spark_errors
 
@@ -469,11 +470,7 @@ def _write_locally(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             unfinished.unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # makes the rename durable
-    finally:
-        os.close(folder)
+    to_disk(path.parent)  # makes the rename durable
 
 
 def _why(error: BaseException) -> str:

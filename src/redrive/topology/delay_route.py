@@ -9,7 +9,6 @@ from redrive.errors import ConfigurationError
 from redrive.topology.durations import Duration, duration_of
 
 LEVELS = 28
-RETRY, PUBLISH = "r", "p"
 MAX_DESTINATION = MAX_SHORT_STRING - 2 * (LEVELS + 1)
 """197 bytes: the longest queue name, routing key or pattern of a delayed message."""
 

@@ -11,7 +11,7 @@ from deliveries import table
 from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError
 from redrive.pubsub.message import Message
-from redrive.pubsub.order_key import described, reader_of
+from redrive.pubsub.order_key import reader_of
 from redrive.topology.headers import Delivery
 
 
@@ -99,8 +99,3 @@ def test_what_is_no_key_is_refused_at_once(order_by: object) -> None:
     with pytest.raises(ConfigurationError, match="order_by") as refused:
         reader_of(order_by)  # type: ignore[arg-type]
     assert len(str(refused.value).splitlines()) == 2
-
-
-def test_a_key_is_shown_so_that_it_can_do_no_harm() -> None:
-    assert described("a\nb") == "'a\\nb'"
-    assert described(None) == "no key"

@@ -3,7 +3,7 @@ late."""
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -43,13 +43,8 @@ class DepthWatch:
     """A watch that reads the depths of requested queues every two seconds, on its own connection
     and thread. It touches no messages."""
 
-    def __init__(
-        self,
-        connector: Connector,
-        on_reading: Callable[[str, Reading], object] = lambda _, __: None,
-    ) -> None:
+    def __init__(self, connector: Connector) -> None:
         self._connector = connector
-        self._on_reading = on_reading
         self._lock = threading.Lock()
         self._asked: dict[str, float] = {}
         self._readings: dict[str, Reading] = {}
@@ -103,7 +98,6 @@ class DepthWatch:
                 reading = Reading(None, datetime.now(UTC), problem)
             with self._lock:
                 self._readings[queue] = reading
-            self._on_reading(queue, reading)
 
     def _shown(self) -> list[str]:
         """Return the recently requested queues; if there are none, clear the event so that the

@@ -88,11 +88,9 @@ class FailureFeed:
         exchanges: ExchangeFamily,
         *,
         offset: int | None = None,
-        on_copies: Callable[[], object] = lambda: None,
     ) -> None:
         self._connector = connector
         self._exchanges = exchanges
-        self._on_copies = on_copies
         self._tap = history.tap_queue(str(uuid.uuid4()))
         self._history = ""
         self._may_read = True
@@ -311,7 +309,6 @@ class FailureFeed:
                 return
             self._waiting.append(Copy(message, at))
             self._bytes += size
-        self._on_copies()
 
     def _hear(self, outcomes: Outcomes | None) -> None:
         if outcomes is None:
@@ -325,7 +322,6 @@ class FailureFeed:
             )
             while len(self._outcomes) > _MOST_JOBS:
                 self._outcomes.pop(next(iter(self._outcomes)))
-        self._on_copies()
 
 
 def _line(error: RedriveError) -> str:

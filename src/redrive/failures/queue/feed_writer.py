@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,12 +80,10 @@ class FeedWriter:
         index: Index,
         connector: Connector,
         exchanges: ExchangeFamily,
-        on_change: Callable[[], object] = lambda: None,
     ) -> None:
         self._index = index
         self._connector = connector
         self._exchanges = exchanges
-        self._on_change = on_change
         self._feed: FailureFeed | None = None
         self._wanted: set[str] = set()
         self._queues: dict[str, _Followed] = {}
@@ -168,8 +166,6 @@ class FeedWriter:
             self._problem = ""
         except (OSError, duckdb.Error, ValueError) as error:
             self._problem = reason_of(error)
-        if new:
-            self._on_change()
 
     def _keep_of(self, queue: str, new: list[tuple[int, FailedMessage]]) -> None:
         try:

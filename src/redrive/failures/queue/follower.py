@@ -7,7 +7,7 @@ from datetime import datetime
 from redrive.failures.queue.depth_watch import DepthWatch, Reading
 from redrive.failures.queue.failure_feed import FeedState
 from redrive.failures.queue.feed_writer import FeedWriter
-from redrive.failures.store.index import Index, index_of
+from redrive.failures.store.index import index_of
 from redrive.pubsub.blocking.connection import Connector, default_name
 from redrive.pubsub.service_connection import Address
 from redrive.topology.names import ExchangeFamily
@@ -20,13 +20,12 @@ class Follower:
         self,
         url: Address,
         family: ExchangeFamily,
-        index: Index | None = None,
         *,
         keeps_bodies: bool = True,
     ) -> None:
         self._depths = DepthWatch(Connector(url, default_name("depths")))
         connector = Connector(url, default_name("failures"))
-        index = index_of(connector.url, keeps_bodies=keeps_bodies) if index is None else index
+        index = index_of(connector.url, keeps_bodies=keeps_bodies)
         self._feed = None if index is None else FeedWriter(index, connector, family)
         self._lock = threading.Lock()
         self._has_begun = False

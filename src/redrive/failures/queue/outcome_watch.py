@@ -69,7 +69,6 @@ class Watch:
             *(Binding(exchanges.failed, self._queue.name, failed_kinds(queue)) for queue in queues),
         ]
         self._link = Link(connector, self)
-        self._consumer: Consumer | None = None
         self._ended = threading.Event()
         self._succeeded = 0
         self._retrying_told = 0
@@ -133,13 +132,12 @@ class Watch:
 
     def connected(self, connection: Wire) -> None:
         """Start consuming when the link is up."""
-        self._consumer = Consumer(
+        Consumer(
             connection, self._queue.name, _PREFETCH, received=self._received, refused=self._refused
         )
 
     def disconnected(self, error: RedriveError) -> None:
-        """Drop the consumer; the link comes back, and the queue keeps its messages until then."""
-        self._consumer = None
+        """Do nothing: the link comes back, and the queue keeps its messages until then."""
 
     def gave_up(self, error: RedriveError) -> None:
         """Do nothing: without a link, no further outcomes are seen."""

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -16,15 +16,14 @@ from redrive.failures.queue.canary import time_of_retries
 from redrive.failures.queue.order import Order
 from redrive.failures.store.filter import OpenFilter
 from redrive.failures.store.kept_messages import KeptMessages, matching
-from redrive.pubsub.reports import MOST_IDS, RequeueProgress
+from redrive.pubsub.reports import MOST_IDS
 from redrive.redaction import redact
 
 _FEW = 5
 _MOST_CAUSES = 20
 _MOST_CHARACTERS = 200
-_OF_A_CAUSE = ("group_id", "error_type", "message", "count")
 """Length at which a cause's texts are cut in the journal."""
-Progress = Callable[[RequeueProgress], None]
+_OF_A_CAUSE = ("group_id", "error_type", "message", "count")
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from typing import Self
 
 from redrive.failures.message.columns import COLUMNS
 from redrive.failures.store.kept_messages import IndexUnusable
-from redrive.failures.store.state_folder import check_state_folder, state_folder
+from redrive.failures.store.state_folder import check_state_folder, state_folder, to_disk
 from redrive.pubsub.url import BrokerURL
 
 MOST_BYTES = 2 * 1024**3
@@ -250,7 +250,7 @@ class Index:
         kept = replace(look, file=name, size=size, format=current_format())
         former = _file_in(self.record_of(look.queue))
         data.chmod(0o600)
-        _to_disk(data)
+        to_disk(data)
         os.replace(data, self.folder / name)
         record = data.with_name("record.json")
         handle = os.open(record, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -358,11 +358,3 @@ def _is_alive(process: int) -> bool:
     except OSError as error:
         return not isinstance(error, ProcessLookupError)
     return True
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

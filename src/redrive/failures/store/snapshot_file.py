@@ -19,7 +19,7 @@ from redrive.failures.message.columns import COLUMNS, Column, Row, SqlType, row_
 from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.store.archive_folder import check_format, files_of, is_archive, rows_left
 from redrive.failures.store.file_sql import paths_allowed, quoted, rows_of_parquet
-from redrive.failures.store.state_folder import NO_ROOM
+from redrive.failures.store.state_folder import NO_ROOM, to_disk
 from redrive.failures.store.stored_message import (
     DEAD_LETTER_QUEUE,
     FORMER_NAMES,
@@ -78,9 +78,9 @@ def write_messages(path: Path, messages: Iterable[FailedMessage]) -> int:
             part = Path(folder, f"part{path.suffix}")
             count = write(part, messages)
             part.chmod(_OURS_ALONE)
-            _to_disk(part)
+            to_disk(part)
             os.replace(part, path)
-        _to_disk(path.parent)
+        to_disk(path.parent)
     except (OSError, MemoryError) as error:
         raise ConfigurationError(
             f"{str(path)!r} can't be written: {getattr(error, 'strerror', None) or error}",
@@ -135,14 +135,6 @@ def _remedy_for(error: OSError | MemoryError) -> str:
         if error.errno not in NO_ROOM
         else "Make room, or choose another place."
     )
-
-
-def _to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # --- JSON, one line per message -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The user's own folder, which holds journal and index by default."""
+"""The user's own folder, which by default holds the journal and the index."""
 
 import errno
 import os
@@ -10,8 +10,6 @@ from redrive.errors import ConfigurationError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """The disk is full, or the user's quota is used up."""
-
-
 _OURS_ALONE = 0o700
 
 
@@ -36,3 +34,12 @@ def check_state_folder() -> None:
         )
     if stat.S_IMODE(found.st_mode) & ~_OURS_ALONE:
         folder.chmod(_OURS_ALONE)
+
+
+def to_disk(path: Path) -> None:
+    """Return once a file, or the names in a folder, would survive a crash of this machine."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from redrive.pubsub.admin.management_api import ManagementAPI
 from redrive.pubsub.admin.management_survey import routes_over_management
 from redrive.pubsub.blocking.declarer import Declarer
 from redrive.topology import dead_letter_queues
 from redrive.topology.dead_letter_queues import DeadLetterQueue
+from redrive.topology.headers import moment
 
 _LONGEST_DELAY = timedelta(minutes=1)
 _GRACE = timedelta(seconds=10)
@@ -118,19 +119,10 @@ def _counted(queue: DeadLetterQueue, counted: Mapping[str, object]) -> CountedQu
         queue,
         None if messages is None else messages + (moving or 0),
         _number(counted, "consumers"),
-        _moment(_number(counted, "head_message_timestamp")),
+        moment(_number(counted, "head_message_timestamp")),
     )
 
 
 def _number(counted: Mapping[str, object], name: str) -> int | None:
     value = counted.get(name)
     return value if isinstance(value, int) else None
-
-
-def _moment(seconds: int | None) -> datetime | None:
-    """Convert a publisher's timestamp; return None if it is out of range, as publishers may set any
-    value."""
-    try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None

@@ -108,20 +108,6 @@ class AsyncApp(AppBase[AsyncSubscriber, AsyncPublisher]):
             await self.close()
 
     @override
-    def stop(self) -> None:
-        running = self._running
-        if running is not None:
-            for subscriber in running.subscribers:
-                subscriber.stop()
-
-    @override
-    def abort(self) -> None:
-        running = self._running
-        if running is not None:
-            for subscriber in running.subscribers:
-                subscriber.abort()
-
-    @override
     async def pause(
         self,
         queue: str,

@@ -119,20 +119,6 @@ class App(AppBase[Subscriber, Publisher]):
             self.close()
 
     @override
-    def stop(self) -> None:
-        running = self._running
-        if running is not None:
-            for subscriber in running.subscribers:
-                subscriber.stop()
-
-    @override
-    def abort(self) -> None:
-        running = self._running
-        if running is not None:
-            for subscriber in running.subscribers:
-                subscriber.abort()
-
-    @override
     def pause(
         self,
         queue: str,

@@ -5,7 +5,6 @@ When the connection is lost, unconfirmed messages are settled with BrokerUnavail
 automatically: only the caller knows whether somebody else has sent them in the meantime.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -22,8 +21,6 @@ from redrive.pubsub.confirms import WINDOW, Outbox, Outgoing
 from redrive.pubsub.lifecycle import Listener
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.wire_protocol import Wire
-
-logger = logging.getLogger("redrive")
 
 _LOCKED = 405
 _BETWEEN_TRIES = 0.5

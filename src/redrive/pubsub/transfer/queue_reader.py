@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 from redrive.amqp.frames import Received
-from redrive.amqp.properties import Properties
 from redrive.errors import BrokerUnavailable, RedriveError
 from redrive.pubsub.blocking.connection import Connector, Link
 from redrive.pubsub.blocking.declarer import Declarer, declaring
@@ -21,7 +20,6 @@ from redrive.pubsub.consumer import Consumer
 from redrive.pubsub.mailbox import Mailbox
 from redrive.pubsub.transfer.delivery_limit import DeliveryLimitWatch, ReturnLimit
 from redrive.pubsub.wire_protocol import Wire
-from redrive.topology.headers import Delivery
 
 T = TypeVar("T")
 Leave = Callable[[Callable[[list[Consumer]], None]], None]
@@ -138,18 +136,6 @@ class Held(NamedTuple):
 
     consumer: Consumer
     received: Received
-
-
-def delivery_of(main_queue: str, received: Received) -> Delivery:
-    """Return a message received from the failed queue of `main_queue` as a Delivery."""
-    return Delivery(
-        main_queue,
-        received.exchange,
-        received.routing_key,
-        Properties.parse(received.properties),
-        received.body,
-        received.redelivered,
-    )
 
 
 def was_returned(received: Received) -> bool:

@@ -82,11 +82,6 @@ class AccessConfig:
         mapped = getattr(found, "ipv4_mapped", None)
         return any((mapped or found) in network for network in self.trusted_proxies)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether all users are on this machine, wherever the console listens."""
-        return self.login is Login.LINK and not self.trusted_proxies
-
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
