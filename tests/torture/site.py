@@ -136,10 +136,11 @@ class Site:
             if not str(queue["name"]).endswith("@failed") and queue["name"] != UNROUTED
         }
 
-    def is_dead_lettering(self) -> bool:
-        """Whether a queue waits for the confirm of what it dead-letters."""
+    def holds_messages(self) -> bool:
+        """Whether a queue holds messages that are to leave it. RabbitMQ 3.10 counts those that it
+        is to dead-letter again as ready at times, and not in `messages_dlx`."""
         try:
-            return any(counts.get("messages_dlx") for counts in self.depths().values())
+            return any(any(counts.values()) for counts in self.depths().values())
         except RedriveError:
             return True  # nobody knows
 
