@@ -347,6 +347,15 @@ def test_the_driver_and_spark_count_what_became_of_messages_alike(
     assert by_the_driver.requeued
 
 
+def test_the_driver_counts_in_the_memory_of_one_thread(
+    spark: "SparkSession", archive: Archive, rabbitmq_url: str
+) -> None:
+    Failures(rabbitmq_url).fill(20)
+    run = SparkJob(spark, archive, rabbitmq_url, QUICK).drain([QUEUE])
+    kept = ArchivedMessages(spark, archive, run)
+    assert kept._ask("select current_setting('threads'), count(*) from {states}") == [(1, 20)]
+
+
 def test_a_damaged_file_of_the_ledger_is_named_when_messages_are_counted(
     spark: "SparkSession", archive: Archive, rabbitmq_url: str
 ) -> None:
