@@ -90,7 +90,7 @@ def pytest_testnodedown(node: object, error: object) -> None:
     )
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
     """Say what can't run on the broker in memory, where nothing else was asked for, and why."""
     for line in sorted(_left_out):
         terminalreporter.write_line(f"not on the broker in memory: {line}")

@@ -165,7 +165,7 @@ each_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: clie
 UNTRUSTED = [
     (of_another_ca, "unable to get local issuer certificate", "Name the CA"),
     (signed_by_itself, "self-signed certificate", "Name the CA"),
-    (of_another_name, "Hostname mismatch", "a name that its certificate is for"),
+    (of_another_name, "Hostname mismatch", "a host name that its certificate is valid for"),
     (expired, "certificate has expired", "a certificate that is valid now"),
     (not_yet_valid, "certificate is not yet valid", "a certificate that is valid now"),
 ]

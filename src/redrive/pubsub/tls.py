@@ -21,7 +21,8 @@ _VERIFY = ("verify_peer", "verify_none")
 _OWN_CONTEXT = "Give an ssl.SSLContext that has it loaded: ssl_context=."
 
 _WRONG_NAME = (
-    "Use a name that its certificate is for, or tell the name to check: ?server_name_indication=…"
+    "Use a host name that its certificate is valid for, or give the name to check: "
+    "?server_name_indication=…"
 )
 _WRONG_TIME = "Give the broker a certificate that is valid now, and check this machine's clock."
 _UNTRUSTED = "Name the CA that signed it, if it is the broker's: ?cacertfile=/etc/ca.pem"
