@@ -42,6 +42,9 @@ settings.register_profile(
 )
 settings.load_profile("redrive")
 
+if IS_NIGHTLY:  # a test does ten times as much then, beside others
+    os.environ.setdefault("PYTEST_TIMEOUT", "1200")
+
 pytest_plugins = ["redrive.testing.plugin", "pytester"]
 
 _UNIT = Path(__file__).parent / "unit"

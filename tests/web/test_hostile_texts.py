@@ -170,7 +170,6 @@ PAGES = (
 )
 
 
-@pytest.mark.timeout(1200)  # at night
 def test_what_an_address_says_is_text_on_the_page_that_it_leads_to(console: OpenConsole) -> None:
     # Each text on some page, and each page with some texts; every one on every page at night.
     pairs = [*product(PAGES, TEXTS)][:: effort(7, nightly=1)]

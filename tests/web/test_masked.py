@@ -87,7 +87,6 @@ def ways_for(path: str, paths: list[str]) -> Sequence[str]:
     return effort(WAYS_TO_A_BODY[paths.index(path) :: 2 * len(paths)], nightly=WAYS_TO_A_BODY)
 
 
-@pytest.mark.timeout(1200)  # at night
 @pytest.mark.parametrize("path", PAGES)
 def test_no_page_answers_a_filter_that_asks_for_it(console: OpenConsole, path: str) -> None:
     group = group_of(console, "OSError")
@@ -100,7 +99,6 @@ def test_no_page_answers_a_filter_that_asks_for_it(console: OpenConsole, path: s
     assert told == []
 
 
-@pytest.mark.timeout(1200)  # at night
 @pytest.mark.parametrize("path", ACTS)
 def test_no_act_is_done_by_a_filter_that_asks_for_it(
     console: OpenConsole, service: Service, path: str

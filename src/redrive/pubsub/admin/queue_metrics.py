@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.pubsub.admin.management_api import QUICK_TIMEOUT, ManagementAPI
 from redrive.pubsub.lifecycle import BrokerAccess
-from redrive.pubsub.subscriber_base import SubscriberBase
 from redrive.pubsub.url import policy_of, tags_of
 from redrive.topology.flow import QueueCount
 from redrive.topology.headers import seconds_since
@@ -22,6 +21,8 @@ from redrive.topology.queue_role import QueueRole, of_subscription
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+
+    from redrive.pubsub.subscriber_base import SubscriberBase
 
 logger = logging.getLogger("redrive")
 
@@ -151,7 +152,7 @@ def samples_of(role: QueueRole, count: QueueCount, now: float) -> Iterator[Sampl
 
 
 def observe_queues(
-    *subscribers: SubscriberBase,
+    *subscribers: "SubscriberBase",
     management_url: str | None = None,
     meter_provider: "MeterProvider | None" = None,
 ) -> None:
@@ -209,7 +210,7 @@ def observe_queues(
 class _Counts:
     """The counts of the subscribers' queues, cached for a few seconds."""
 
-    def __init__(self, subscribers: Sequence[SubscriberBase], management_url: str | None) -> None:
+    def __init__(self, subscribers: "Sequence[SubscriberBase]", management_url: str | None) -> None:
         self._subscribers = subscribers
         self._management_url = management_url
         self._lock = threading.Lock()
@@ -225,7 +226,7 @@ class _Counts:
                 self._asked_at = time.monotonic()
             return self._known
 
-    def _of(self, subscriber: SubscriberBase) -> list[tuple[QueueRole, QueueCount]]:
+    def _of(self, subscriber: "SubscriberBase") -> list[tuple[QueueRole, QueueCount]]:
         queue = subscriber.subscription.queue
         found: list[tuple[QueueRole, QueueCount]] = []
         try:
