@@ -135,8 +135,7 @@ def counted(rows: pa.Table) -> pa.Table:
         "last": seconds,
     }
     apart = {STATE: rows[STATE], COUNT: ones, WIDTH: ones}
-    without_way = rows.filter(pc.equal(rows[FATE], Fate.NO_WAY.value))
-    without_way = without_way.take(pc.select_k_unstable(without_way, _FEW, [(ID, "ascending")]))
+    without_way = _first_few(rows.filter(pc.equal(rows[FATE], Fate.NO_WAY.value)))
     return added(
         [
             _of(CELL, cells),
@@ -151,15 +150,22 @@ def added(counts: Iterable[pa.Table]) -> pa.Table:
     """Return the sum of counts."""
     whole = pa.concat_tables(counts).combine_chunks()
     parts = {part: whole.filter(pc.equal(whole[PART], part)) for part in (CELL, TIME, SIZE)}
-    examples = whole.filter(pc.equal(whole[PART], EXAMPLE))
     return pa.concat_tables(
         [
             _cells(parts[CELL]),
             _intervals(TIME, parts[TIME]),
             _intervals(SIZE, parts[SIZE]),
-            examples.take(pc.select_k_unstable(examples, _FEW, [(ID, "ascending")])),
+            _first_few(whole.filter(pc.equal(whole[PART], EXAMPLE))),
         ]
     )
+
+
+def _first_few(rows: pa.Table) -> pa.Table:
+    """Return the rows with the lowest ids. Source: pyarrow 18.0 ends with an error if asked to
+    select some of none."""
+    if not rows.num_rows:
+        return rows
+    return rows.take(pc.select_k_unstable(rows, _FEW, [(ID, "ascending")]))
 
 
 def _of(part: str, columns: dict[str, pa.ChunkedArray | pa.Array]) -> pa.Table:

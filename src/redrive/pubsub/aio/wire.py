@@ -25,6 +25,7 @@ from urllib.parse import quote
 import aiormq
 from aiormq.connection import TransportFactory
 from aiormq.exceptions import InvalidFrameError
+from pamqp.exceptions import AMQPInternalError
 
 from redrive.amqp.field_table import FieldValue, encode_value
 from redrive.amqp.frames import (
@@ -192,13 +193,12 @@ class WireConnection:
             self._connection = aiormq.Connection(
                 url,
                 transport_factory=_Socket(reader, writer),
-                client_properties=cast("dict[str, Any]", client_properties),
             )
             self._connection.vhost = _VirtualHost(virtual_host)
-            await self._connection.connect()
-        except InvalidFrameError as error:
+            await self._connection.connect(cast("dict[str, Any]", client_properties))
+        except (InvalidFrameError, AMQPInternalError) as error:
             # aiormq does not accept a refusal as the reply to its last request.
-            # Source: aiormq 7.2.4, Connection._rpc.
+            # Source: aiormq 6.9.0 and 7.2.4, Connection._rpc.
             transport.abort()
             if self._reason is not None:
                 raise self._reason from error
