@@ -61,9 +61,9 @@ def mend(cluster: Cluster) -> None:
 def _without_coordinator(cluster: Cluster) -> list[Broker]:
     """The nodes that have no part in the coordinator of streams, which others run.
 
-    Source: RabbitMQ 4.0.5, in three of three runs of these tests: a node that had stood still came
-    back without, and had none until it was restarted. Once another node was lost, no stream had a
-    leader any more.
+    Source: RabbitMQ 4.0.5, found in a run of these tests: a node that had stood still came back
+    without, and had none until it was restarted. Once another node was lost, no stream had a
+    leader any more, as in two runs before.
     """
     runs = [
         "undefined" not in node.control("eval", "whereis(rabbit_stream_coordinator).")
