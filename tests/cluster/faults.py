@@ -1,5 +1,6 @@
 """What can happen to the node where a queue's leader is."""
 
+import re
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
@@ -65,13 +66,14 @@ def _without_coordinator(cluster: Cluster) -> list[Broker]:
     without, and had none until it was restarted. Once another node was lost, no stream had a
     leader any more, as in two runs before.
     """
-    runs = [
-        "undefined" not in node.control("eval", "whereis(rabbit_stream_coordinator).")
-        for node in cluster.nodes
-    ]
-    if not any(runs):
-        return []
-    return [node for node, has_it in zip(cluster.nodes, runs, strict=True) if not has_it]
+    told = cluster.nodes[0].control(
+        "eval",
+        "[{N, erpc:call(N, erlang, whereis, [rabbit_stream_coordinator])} "
+        "|| N <- [node() | nodes()]].",
+    )
+    missing = set(re.findall(r"\{'?([^',{]+)'?,\s*undefined\}", told))
+    none_runs = len(missing) == len(cluster.nodes)
+    return [] if none_runs else [node for node in cluster.nodes if node.node_name in missing]
 
 
 def moved(cluster: Cluster, url: str, queue: str) -> None:
