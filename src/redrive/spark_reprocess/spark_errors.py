@@ -17,7 +17,8 @@ _RAISED = re.compile(
     r"^(?P<kind>[A-Za-z_][\w.]*(?:Error|Exception)): (?P<problem>[^\n]+)$", re.MULTILINE
 )
 _UNREAD = re.compile(
-    r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (?P<file>[^\n]+?)\.\s+SQLS"
+    r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file "
+    r"(?P<file>[^\n]+?)\.\s+SQLSTATE"
 )
 _JAVA = re.compile(
     r"^(?:Caused by)?: (?:[\w$]+\.)*(?P<kind>[\w$]+): (?P<problem>[^\n]+)$", re.MULTILINE

@@ -61,6 +61,11 @@ class Storage:
         if not place:
             raise ConfigurationError("the archive's location is empty", _REMEDY)
         local = _FILE_URI.sub("", place)
+        if local != place and local.startswith("//"):
+            raise ConfigurationError(
+                f"the archive's URI {redact(place)} names another machine",
+                "Give a folder that all tasks can reach by the same path, such as file:///srv/archive.",
+            )
         storage = cls(place.rstrip("/") if "://" in local else os.path.abspath(local))
         if not storage.is_local:
             _check_uri(place)
@@ -436,7 +441,7 @@ def _check_uri(place: str) -> None:
         raise ConfigurationError(
             f"the archive's URI {redact(re.split('[?#]', place)[0])} has a {odd} in it, which "
             "Spark and Arrow read differently",
-            "Name the folder without it; options and credentials belong into the environment or "
+            "Name the folder without it; options and credentials belong in the environment or "
             "Hadoop's settings.",
         )
 

@@ -146,7 +146,10 @@ def test_a_folder_is_named_as_it_is_written(place: str, path: str) -> None:
     assert storage.uri == os.path.abspath(path)
 
 
-@pytest.mark.parametrize("place", ["", "gopher://host/folder", "s3a://[half/folder"])
+@pytest.mark.parametrize(
+    "place",
+    ["", "gopher://host/folder", "s3a://[half/folder", "file://elsewhere/srv/archive"],
+)
 def test_a_place_that_is_none_is_refused(place: str) -> None:
     with pytest.raises(ConfigurationError):
         Storage.at(place)
