@@ -326,10 +326,12 @@ class StoredFiles:
         )
 
     def numbers(self, spark: "SparkSession", at_once: int = 1) -> "DataFrame":
-        """Return a DataFrame with a row for each file: the tasks that read them share these.
+        """Return a DataFrame with a row for each file, which the tasks that read them share.
 
-        As many run `at_once`: each of these gets as many tasks as any other, or some would have
-        nothing to do while the last are running.
+        Args:
+            spark: the session.
+            at_once: how many tasks run at the same time. The number of tasks is a multiple of it,
+                so that no core idles while the last of them run.
         """
         count = len(self.paths)
         tasks = max(_FEW_TASKS, count // _MOST_FILES_IN_A_TASK)
