@@ -89,10 +89,12 @@ MASKS = (
         "<time>",
         _MONTHS,
     ),
-    # Pods of replica sets and jobs: Kubernetes suffixes contain no vowels and no 0, 1 or 3.
+    # Pods of replica sets and jobs: Kubernetes suffixes contain no vowels and no 0, 1 or 3. Digits
+    # alone are a number: of order-10000 and order-45678, only the second could be a suffix.
     Mask(
         re.compile(
-            r"(?<=[a-z0-9])-(?:[0-9a-f]{8,10}-|(?=[a-z]*\d))[2456789bcdfghjklmnpqrstvwxz]{5}\b"
+            r"(?<=[a-z0-9])-(?:(?=\d*-?\d*[a-z])[0-9a-f]{8,10}-|(?=[a-z]*\d)(?=\d*[a-z]))"
+            r"[2456789bcdfghjklmnpqrstvwxz]{5}\b"
         ),
         "-<pod>",
         ("-",),

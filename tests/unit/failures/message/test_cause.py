@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import error_texts
@@ -99,6 +99,13 @@ def test_messages_that_differ_in_numbers_and_ids_are_of_one_group(
     one: int, other: int, id_: object, other_id: object
 ) -> None:
     assert masked(f"order {one} of {id_} failed") == masked(f"order {other} of {other_id} failed")
+
+
+@pytest.mark.parametrize("before", ["stock-", "stock-20261128-", "stock_", "#", "v1.", "/orders/"])
+@given(st.integers(0, 10**12))
+@example(45678)
+def test_a_number_in_a_name_makes_no_other_group(before: str, number: int) -> None:
+    assert masked(f"{before}{number} is gone") == masked(f"{before}1 is gone")
 
 
 @given(st.text())
