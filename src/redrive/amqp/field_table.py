@@ -255,6 +255,10 @@ def _encode_datetime(value: datetime) -> bytes:
     return b"T" + _UINT64.pack(seconds)
 
 
+_Content = tuple[list[str], list[bytes], bytes]
+"""Lists rather than pairs: a queue has millions of fields, and each pair is an object more."""
+
+
 class Table(Mapping[str, FieldValue]):
     """A field table: names and values in order, each value kept as the bytes that came.
 
@@ -270,7 +274,12 @@ class Table(Mapping[str, FieldValue]):
         tail: bytes = b"",
         encoded: bytes | None = None,
     ) -> None:
-        self._read: tuple[tuple[tuple[str, bytes], ...], bytes] | None = (tuple(fields), tail)
+        names: list[str] = []
+        values: list[bytes] = []
+        for name, raw in fields:
+            names.append(name)
+            values.append(raw)
+        self._read: _Content | None = (names, values, tail)
         self._encoded = encoded
         self._most = _ALL
         self._by_name: dict[str, bytes] | None = None
@@ -293,17 +302,18 @@ class Table(Mapping[str, FieldValue]):
         return table
 
     @property
-    def _content(self) -> tuple[tuple[tuple[str, bytes], ...], bytes]:
-        """The fields, and the unreadable bytes after them."""
+    def _content(self) -> _Content:
+        """The fields' names, their values, and the unreadable bytes after them."""
         if self._read is None:
             self._read = self._read_in(self.encode())
         return self._read
 
-    def _read_in(self, data: bytes) -> tuple[tuple[tuple[str, bytes], ...], bytes]:
-        fields: list[tuple[str, bytes]] = []
+    def _read_in(self, data: bytes) -> _Content:
+        names: list[str] = []
+        values: list[bytes] = []
         position = 0
         size = len(data)
-        while position < size and len(fields) < self._most:
+        while position < size and len(names) < self._most:
             value_at = position + 1 + data[position]
             if value_at + 5 <= size and data[value_at] == LONG_STRING:  # the most common type
                 end: int | None = value_at + 5 + _UINT32.unpack_from(data, value_at + 1)[0]
@@ -311,21 +321,17 @@ class Table(Mapping[str, FieldValue]):
                 end = end_of_value(data, value_at, size)
             if end is None or end > size:
                 break  # the rest is kept as the tail
-            fields.append(
-                (
-                    data[position + 1 : value_at].decode("utf-8", "surrogateescape"),
-                    data[value_at:end],
-                )
-            )
+            names.append(data[position + 1 : value_at].decode("utf-8", "surrogateescape"))
+            values.append(data[value_at:end])
             position = end
-        return tuple(fields), data[position:]
+        return names, values, data[position:]
 
     def encode(self) -> bytes:
         """Return the table's bytes (without the length prefix)."""
         if self._encoded is None:
-            fields, tail = self._content
+            names, values, tail = self._content
             pieces: list[bytes] = []
-            for name, raw in fields:
+            for name, raw in zip(names, values, strict=True):
                 encoded = name.encode("utf-8", "surrogateescape")
                 pieces += (bytes((len(encoded),)), encoded, raw)
             pieces.append(tail)
@@ -334,13 +340,14 @@ class Table(Mapping[str, FieldValue]):
 
     def raw_fields(self) -> tuple[tuple[str, bytes], ...]:
         """Return each field's name and the bytes of its value, tag first."""
-        return self._content[0]
+        names, values, _ = self._content
+        return tuple(zip(names, values, strict=True))
 
     def without(self, drop: Callable[[str], bool]) -> "Table":
         """Return the table without the fields whose name makes `drop` true."""
-        fields, tail = self._content
+        fields = self.raw_fields()
         kept = [field for field in fields if not drop(field[0])]
-        return self if len(kept) == len(fields) else Table(kept, tail)
+        return self if len(kept) == len(fields) else Table(kept, self._content[2])
 
     def with_values(self, values: Mapping[str, FieldValue]) -> "Table":
         """Return the table with these values added, replacing fields of the same names."""
@@ -352,7 +359,7 @@ class Table(Mapping[str, FieldValue]):
         """Return the table with these encoded fields added, replacing fields of the same names."""
         names = {name for name, _ in fields}
         kept = self.without(names.__contains__)
-        former, tail = kept._content
+        former, tail = kept.raw_fields(), kept._content[2]
         if tail:
             return Table((*former, *fields), tail)
         return Table((*former, *fields), b"", kept.encode() + Table(fields).encode())
@@ -364,10 +371,10 @@ class Table(Mapping[str, FieldValue]):
     def raw_by_name(self) -> Mapping[str, bytes]:
         """Return the bytes of each name's value, tag first, in order."""
         if self._by_name is None:
-            fields = self.raw_fields()
-            by_name = dict(fields)
-            if len(by_name) < len(fields):
-                for name, raw in reversed(fields):
+            names, values, _ = self._content
+            by_name = dict(zip(names, values, strict=True))
+            if len(by_name) < len(names):
+                for name, raw in reversed(self.raw_fields()):
                     by_name[name] = raw
             self._by_name = by_name
         return self._by_name
@@ -409,7 +416,7 @@ class Table(Mapping[str, FieldValue]):
         return isinstance(other, Table) and self._content == other._content
 
     def __hash__(self) -> int:
-        return hash(self._content)
+        return hash((self.raw_fields(), self._content[2]))
 
     def __repr__(self) -> str:
         return f"Table({self.to_dict()!r})"

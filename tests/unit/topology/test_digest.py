@@ -1,5 +1,8 @@
 """A message's digest: the same at each delivery, and another for whatever differs."""
 
+import hashlib
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +65,14 @@ def test_the_order_of_the_headers_changes_no_digest() -> None:
 def test_the_order_of_two_headers_of_one_name_does() -> None:
     both = (*table(a=1).raw_fields(), *table(a=2).raw_fields())
     assert digest(Table(both)) != digest(Table(both[::-1]))
+
+
+@pytest.mark.parametrize("size", [0, 2046, 2047, 2048, 5000, 65_536, 70_000])
+def test_a_digest_does_not_depend_on_the_pieces_in_which_it_is_computed(size: int) -> None:
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    lengths = struct.pack(">4Q", 1, 2, 0, size)
+    whole = hashlib.sha256(b"".join((lengths, b"q", b"\0\0", body))).hexdigest()
+    assert digest_of("q", Properties().encode(), body) == whole
 
 
 @given(failed_deliveries())

@@ -301,9 +301,13 @@ def under_way(sqlite: sqlite3.Connection, job_id: str) -> Iterable[str]:
 
 
 def _add_under_way(sqlite: sqlite3.Connection, job_id: str, digests: Iterable[str]) -> int:
-    """Record messages in flight; return how many of them were new."""
-    return sqlite.executemany(
-        "INSERT OR IGNORE INTO under_way VALUES (?, ?)", ((job_id, one) for one in digests)
+    """Record messages in flight; return how many of them were new.
+
+    One statement for all: each may hand over to another thread, and get its turn back late.
+    """
+    return sqlite.execute(
+        "INSERT OR IGNORE INTO under_way SELECT ?, value FROM json_each(?)",
+        (job_id, json.dumps(list(digests))),
     ).rowcount
 
 
@@ -432,12 +436,12 @@ def _set_owner(sqlite: sqlite3.Connection, job_id: str, user: str) -> None:
 
 def _set_under_way(sqlite: sqlite3.Connection, entry: JournalEntry) -> None:
     """Record that no other messages are in flight than those that an entry lists."""
-    listed = set(entry.digests)
-    sqlite.executemany(
-        "DELETE FROM under_way WHERE job = ? AND failure_id = ?",
-        [(entry.job, one) for one in under_way(sqlite, entry.job) if one not in listed],
+    sqlite.execute(
+        "DELETE FROM under_way WHERE job = ? "
+        "AND failure_id NOT IN (SELECT value FROM json_each(?))",
+        (entry.job, json.dumps(entry.digests)),
     )
-    _add_under_way(sqlite, entry.job, listed)
+    _add_under_way(sqlite, entry.job, entry.digests)
 
 
 def _keep_run(sqlite: sqlite3.Connection, job_id: str) -> None:

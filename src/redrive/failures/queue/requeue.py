@@ -301,9 +301,14 @@ class Requeue:
         ]
         looked_at = [message for message in messages if message is not None]
         chosen = [True] * len(some) if self._choose is None or not some else self._choose(looked_at)
+        # An ordinary message is not needed any more, and thousands of them wait.
+        left = [
+            message if one is None else None
+            for message, one in zip(messages, ordinary, strict=True)
+        ]
         return [
             _Judged(*one, *self._way_of(one[2]))
-            for one in zip(some, ordinary, messages, chosen, strict=True)
+            for one in zip(some, ordinary, left, chosen, strict=True)
         ]
 
     def _way_of(self, message: FailedMessage | None) -> tuple[WayBack | None, Route | None]:
