@@ -9,6 +9,8 @@ from rich.table import Table
 from benchmarks.results import Result, Verdict
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+_ON_A_TERMINAL = {True: "[green]met[/]", False: "[bold red]MISSED[/]", None: "not known"}
+_ON_A_PAGE = {True: "met", False: "**missed**", None: "not known"}
 
 _HEADINGS = (
     "contender",
@@ -63,7 +65,7 @@ def show_verdicts(console: Console, verdicts: Iterable[Verdict]) -> None:
             verdict.target.promise,
             verdict.broker_version,
             verdict.measured,
-            "[green]met[/]" if verdict.met else "[bold red]MISSED[/]",
+            _ON_A_TERMINAL[verdict.met],
         )
     console.print(table)
 
@@ -95,7 +97,7 @@ def write(
                 verdict.target.promise,
                 verdict.broker_version,
                 verdict.measured,
-                "met" if verdict.met else "**missed**",
+                _ON_A_PAGE[verdict.met],
             )
             for verdict in verdicts
         ],

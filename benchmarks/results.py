@@ -77,19 +77,19 @@ class Verdict:
         target: the promise.
         broker_version: where.
         measured: in words; "not measured" where a run failed.
-        met: whether it was kept.
+        met: whether it was kept; None where a run failed.
     """
 
     target: Target
     broker_version: str
     measured: str
-    met: bool
+    met: bool | None
 
 
 def verdict(target: Target, result: Result) -> Verdict:
     """Compares a promise with what was measured."""
     if target.entry not in result.runs:
-        return Verdict(target, result.broker_version, "not measured", False)
+        return Verdict(target, result.broker_version, "not measured", None)
     if target.under_mb is not None:
         peak = result.peak_mb(target.entry)
         return Verdict(target, result.broker_version, f"{peak:.0f} MB", peak < target.under_mb)
@@ -97,5 +97,5 @@ def verdict(target: Target, result: Result) -> Verdict:
     assert target.at_least is not None
     ratio = result.ratio(target.entry, target.against)
     if ratio is None:
-        return Verdict(target, result.broker_version, "not measured", False)
+        return Verdict(target, result.broker_version, "not measured", None)
     return Verdict(target, result.broker_version, f"{ratio:.2f} ×", ratio >= target.at_least)
