@@ -313,6 +313,22 @@ def test_a_queue_that_never_answers_is_not_waited_for_for_ever(
     assert_it_helps(told.value, failed_queue(service.queue))
 
 
+@pytest.mark.versions("how a queue that does not answer is declared")
+@pytest.mark.parametrize("queue_type", ["classic"])
+def test_a_declaration_that_is_never_answered_is_not_waited_for_for_ever(
+    rabbitmq_broker: Broker, rabbitmq_url: str, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.declare()
+    monkeypatch.setattr("redrive.pubsub.blocking.declarer.ANSWER_TIMEOUT", 0.5)
+    with (
+        silent_leader(rabbitmq_broker, rabbitmq_url, service.queue),
+        pytest.raises(BrokerUnavailable) as told,
+    ):
+        service.declare()
+
+    assert_it_helps(told.value, service.queue)
+
+
 @both_types
 def test_more_than_one_consumer_holds_is_shown_requeued_and_given_back_in_its_order(
     service: Service, monkeypatch: pytest.MonkeyPatch

@@ -105,28 +105,29 @@ class Declarer:
 
     def declare(self, what: Exchange | Queue | Binding) -> None:
         """Create the object, or check that the existing one is the same."""
-        match what:
-            case Exchange(name, kind, arguments):
-                self._do(
-                    what,
-                    lambda channel: channel.exchange_declare(
-                        name, kind, durable=True, arguments=dict(arguments)
-                    ),
-                )
-            case Queue(name, arguments, auto_delete):
-                self._do(
-                    what,
-                    lambda channel: channel.queue_declare(
-                        name, durable=True, auto_delete=auto_delete, arguments=dict(arguments)
-                    ),
-                )
-            case Binding(source, destination, routing_key, to, arguments):
-                self._do(
-                    what,
-                    lambda channel: _BINDS[to](channel)(
-                        destination, source, routing_key, arguments=dict(arguments)
-                    ),
-                )
+        with self._ending_silence(what):
+            match what:
+                case Exchange(name, kind, arguments):
+                    self._do(
+                        what,
+                        lambda channel: channel.exchange_declare(
+                            name, kind, durable=True, arguments=dict(arguments)
+                        ),
+                    )
+                case Queue(name, arguments, auto_delete):
+                    self._do(
+                        what,
+                        lambda channel: channel.queue_declare(
+                            name, durable=True, auto_delete=auto_delete, arguments=dict(arguments)
+                        ),
+                    )
+                case Binding(source, destination, routing_key, to, arguments):
+                    self._do(
+                        what,
+                        lambda channel: _BINDS[to](channel)(
+                            destination, source, routing_key, arguments=dict(arguments)
+                        ),
+                    )
 
     def declare_all(self, topology: Topology) -> None:
         """Declare a whole topology.
@@ -337,12 +338,13 @@ class Declarer:
             raise client_errors.of_channel(error, "look at it") from error
 
     @contextlib.contextmanager
-    def _ending_silence(self, what: Exchange | Queue) -> Iterator[None]:
+    def _ending_silence(self, what: Exchange | Queue | Binding) -> Iterator[None]:
         """Close the connection if no answer comes; pika would wait as long as heartbeats arrive.
 
         Source: RabbitMQ 4.3.6 looks up to 2,000 times for a classic queue whose node was lost, and
         does not answer in the meantime (rabbit_amqqueue:retry_wait/4). That takes a minute if the
-        node's host refuses connections, and was not over after four if the host is gone.
+        node's host refuses connections, and was not over after four if the host is gone. A process
+        of a classic queue that does not answer is waited for without an end (3.10.8 to 4.3.6).
         """
         wire = self._connection._impl
         silence = BrokerUnavailable(
