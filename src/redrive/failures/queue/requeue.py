@@ -301,7 +301,7 @@ class Requeue:
         ]
         looked_at = [message for message in messages if message is not None]
         chosen = [True] * len(some) if self._choose is None or not some else self._choose(looked_at)
-        # An ordinary message is not needed any more, and thousands of them wait.
+        # An ordinary message is not needed decoded any more, and thousands of them wait.
         left = [
             message if one is None else None
             for message, one in zip(messages, ordinary, strict=True)
