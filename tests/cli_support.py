@@ -188,8 +188,9 @@ class Terminal:
     @property
     def screen(self) -> str:
         """What it has written."""
-        # What was read last may end within a letter.
-        return codecs.getincrementaldecoder("utf-8")().decode(self._screen).replace("\r\n", "\n")
+        # What was read last may end within a letter, and a terminal echoes a key within one.
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder.decode(self._screen).replace("\r\n", "\n")
 
     @property
     def words(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from torture.checker import Disturbance, Ledger, Report, check
+from torture.checker import LATE_NS, LATE_ON_A_BUSY_MACHINE_NS, Disturbance, Ledger, Report, check
 from torture.event_journal import JournalReader
 from torture.fault_plan import fault_plan
 from torture.injection import Injector, now
@@ -165,7 +165,9 @@ class TortureRun:
         return self._counted(site, supervisor, releases)
 
     def _counted(self, site: Site, supervisor: Supervisor, releases: int) -> Result:
-        report = check(self._ledger, site.remains(), self._disturbances)
+        # A planted bug is to be found by what it delays.
+        late_ns = LATE_NS if self._options.plant else LATE_ON_A_BUSY_MACHINE_NS
+        report = check(self._ledger, site.remains(), self._disturbances, late_ns)
         result = Result(
             self._options,
             site.origin,
