@@ -216,13 +216,13 @@ def test_what_outlasts_the_grace_and_what_waits_behind_it_is_returned_uncounted(
     ids = service.publish_numbered(20)
     over = threading.Event()
     first = Recorder(lambda message: over.wait(DEADLINE if message.body == b"5" else 0))
-    try:
-        with service.subscriber(first, retry=never, grace=0.1, **BROKER) as stopping:
+    with service.subscriber(first, retry=never, grace=0.1, **BROKER) as stopping:
+        try:
             first.wait_for_attempts(6)
             stopping.stop()
             assert stopping.stopped(DEADLINE)
-    finally:
-        over.set()
+        finally:
+            over.set()
     second = Recorder()
     with service.subscriber(second, retry=never, **BROKER):
         second.wait_for_handled(ids[5:])
