@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from field_tables import ALL_TAGS, field_of, long_value, values
@@ -70,6 +70,7 @@ python_values = st.recursive(
 
 
 @given(python_values)
+@example(Decimal(-(2**31)))
 def test_a_python_value_is_read_back_as_it_was(value: FieldValue) -> None:
     assert decode_value(encode_value(value)) == value
 

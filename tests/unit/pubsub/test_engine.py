@@ -105,6 +105,19 @@ def test_a_message_whose_properties_can_not_be_read_is_settled_as_an_invalid_one
     assert "Defect" not in caplog.text
 
 
+@pytest.mark.parametrize(("subscription", "requeue"), [(ORDERS, False), (HELD_BACK, True)])
+def test_what_redrive_can_not_decide_about_is_retried_as_it_is(
+    subscription: Subscription, requeue: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = RunningEngine(subscription)
+    running.connect()
+    running.consuming.deliver()
+    item = running.begin()
+    monkeypatch.setattr(item.decider, "success", lambda: 1 // 0)
+    running.end(item)
+    assert running.consuming.settled == [Settling("reject", (1,), requeue=requeue)]
+
+
 def test_what_a_predicate_declines_is_acked_and_counted() -> None:
     running = RunningEngine(where=lambda message: message.body == b"wanted")
     running.connect()

@@ -2,7 +2,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redrive.pubsub.admin import topology_file
@@ -81,6 +81,7 @@ subscriptions = st.builds(
 
 @settings(max_examples=60)
 @given(st.lists(subscriptions, max_size=4, unique_by=(lambda subscription: subscription.queue)))
+@example([replace(USER, retry=RetryPolicy(delay=timedelta(milliseconds=2**32 - 1)))])
 def test_what_was_declared_is_recovered_and_its_file_says_the_same(
     declared: list[Subscription],
 ) -> None:

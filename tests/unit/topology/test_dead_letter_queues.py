@@ -2,7 +2,7 @@
 them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redrive.topology.dead_letter_queues import (
@@ -438,6 +438,9 @@ _BINDINGS = st.builds(
     st.dictionaries(_TEXT, _KINDS),
     st.lists(_BINDINGS, max_size=8),
     st.dictionaries(_TEXT, _TEXT, max_size=3),
+)
+@example(
+    [QueueFacts("q", {DLX: "x", KEY: 5})], {"x": "topic"}, [Binding("x", "q", "#", "queue")], {}
 )
 def test_no_topology_is_too_strange_and_none_of_ours_is_listed(
     queues: list[QueueFacts],

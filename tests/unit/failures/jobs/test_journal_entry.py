@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redrive.failures.jobs import journal_tables
@@ -111,6 +111,7 @@ def encoded(**changes: object) -> dict[str, Any]:
 
 
 @given(entries())
+@example(JournalEntry(JobStep.SETTLED, JOB.id, "bob@desk", handed_over=2**53))
 def test_what_is_written_comes_back(entry: JournalEntry) -> None:
     assert JournalEntry.decode(entry.encode()) == entry
 
