@@ -145,6 +145,14 @@ def test_of_the_two_sides_of_a_trip_the_larger_counts(rejected: int, expired: in
     )
 
 
+@pytest.mark.parametrize(("rejected", "expired"), [(3, 0), (3, 2), (1, 2)])
+def test_a_message_that_waits_was_rejected_once_more_than_it_has_come_back(
+    rejected: int, expired: int
+) -> None:
+    waiting = read(deaths(death(QUEUE, "rejected", rejected), death(RETRY, "expired", expired)))
+    assert headers.trips_before(waiting, QUEUE) == 2
+
+
 @pytest.mark.parametrize(
     "entry",
     [

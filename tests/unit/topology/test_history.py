@@ -32,6 +32,7 @@ def test_a_history_keeps_failures_for_a_second_at_least() -> None:
 def test_a_tap_holds_up_nobody_and_goes_by_itself() -> None:
     tap = tap_queue("1")
 
+    assert tap.name.endswith("tap-1")
     assert tap.arguments["x-overflow"] == "drop-head"
     assert tap.arguments["x-expires"] == 60_000
 

@@ -13,6 +13,7 @@ from redrive.topology.names import (
     family_of,
     job_lock,
     ladder_of_level,
+    look_lock,
 )
 
 
@@ -47,6 +48,14 @@ def test_the_queues_of_a_subscription_are_called_after_its_main_one() -> None:
 
 def test_a_job_has_a_lock_of_its_own() -> None:
     assert job_lock("3f2a") == "redrive.job.3f2a.lock"
+
+
+def test_a_look_has_a_lock_named_after_its_queue_if_amqp_has_room_for_that_name() -> None:
+    longest = "q" * 242
+    assert look_lock(longest) == f"redrive.look.{longest}"
+    one, other = look_lock(f"{longest}1"), look_lock(f"{longest}2")
+    assert one != other
+    assert len(one) < 255
 
 
 def test_the_name_of_an_exchange_stands_for_the_family_with_the_usual_suffixes() -> None:
