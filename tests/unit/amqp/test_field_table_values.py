@@ -71,6 +71,7 @@ python_values = st.recursive(
 
 @given(python_values)
 @example(Decimal(-(2**31)))
+@example(-(2**63))
 def test_a_python_value_is_read_back_as_it_was(value: FieldValue) -> None:
     assert decode_value(encode_value(value)) == value
 

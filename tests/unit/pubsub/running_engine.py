@@ -78,6 +78,7 @@ class RunningEngine:
     ) -> None:
         self.isolation = isolation or Isolation()
         self.notes: list[Settlement] = []
+        self.told: list[Settlement] = []
         self.dropped = LossCounter()
         self.ends = 0
         self.engine = _NotingEngine(
@@ -98,7 +99,7 @@ class RunningEngine:
             declare=declare,
             dropped=self.dropped,
             ended=self._ended,
-            note=lambda _, __: None,
+            note=lambda _, settlement: self.told.append(settlement),
             isolation=self.isolation,
         )
         self.workers = FakeWorkers()

@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import pytest
 
+from redrive.amqp.field_table import Table
+from redrive.amqp.properties import Properties
 from redrive.errors import ConfigurationError, PermissionDenied, Retry
 from redrive.pubsub import engine, late_attempts
 from redrive.pubsub.engine import Engine
@@ -16,6 +18,7 @@ from redrive.pubsub.isolation import Isolation
 from redrive.pubsub.late_attempts import LateAttempts
 from redrive.pubsub.order_key import ReadKey
 from redrive.topology.decision import Ack, Drop, MoveToFailed, RetryByReject
+from redrive.topology.headers import JOB
 from redrive.topology.model import Subscription
 from unit.pubsub.fake_wire import LOST, FakeChannel, Published, Settling
 from unit.pubsub.running_engine import (
@@ -70,6 +73,16 @@ def test_what_is_given_up_is_published_and_acked_once_that_is_confirmed(
     running.publishing.ack(1)
     assert running.consuming.settled == ACKED
     assert isinstance(running.notes[0], MoveToFailed)
+
+
+def test_of_what_a_job_has_requeued_it_is_told_what_became_of_it(running: RunningEngine) -> None:
+    by_a_job = Properties(headers=Table.of({JOB: "job-1"})).encode()
+    running.consuming.deliver(exchange="", routing_key="orders", properties=by_a_job)
+    running.handle(FAILURE)
+    running.consuming.deliver()
+    running.handle()
+    assert len(running.notes) == 2
+    assert running.told == running.notes[:1]
 
 
 def test_verdicts_that_come_together_are_acked_together(running: RunningEngine) -> None:

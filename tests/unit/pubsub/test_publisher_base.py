@@ -2,14 +2,26 @@
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from deliveries import first_delivery
-from redrive.errors import HandlerTimeout
+from redrive.errors import ConfigurationError, HandlerTimeout
 from redrive.pubsub.blocking.publisher import Publisher
 from redrive.pubsub.message import Message, begin_handling, end_handling
-from redrive.pubsub.publisher_base import MOST_UNROUTED_KEYS, UnroutedKeys
+from redrive.pubsub.publisher_base import (
+    MOST_UNROUTED_KEYS,
+    Destination,
+    UnroutedKeys,
+    destination,
+)
+from redrive.topology.delay_route import destination_of
+from redrive.topology.names import ExchangeFamily
+
+SHOP = ExchangeFamily("shop")
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def keys_told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -89,3 +101,23 @@ def test_a_handler_whose_time_is_up_can_publish_nothing(
             publish(publisher)
     finally:
         end_handling(token)
+
+
+@pytest.mark.parametrize(
+    "times", [{}, {"delay": 0}, {"deliver_at": PAST}], ids=["now", "delay", "time"]
+)
+def test_a_message_that_need_not_wait_goes_to_the_main_exchange(times: dict[str, Any]) -> None:
+    assert destination(SHOP, "order.paid", **times) == Destination("shop", "order.paid")
+
+
+def test_a_message_that_has_to_wait_enters_the_ladder_where_its_time_needs_it() -> None:
+    by_delay = destination(SHOP, "order.paid", delay=3600)
+    by_time = destination(SHOP, "order.paid", deliver_at=datetime.now(UTC) + timedelta(hours=1))
+    for found in (by_delay, by_time):
+        assert (found.exchange, found.levels) == ("shop.delay.11", 12)  # 2,048 to 4,095 seconds
+        assert destination_of(found.routing_key, "p") == "order.paid"
+
+
+def test_a_delay_and_a_time_together_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="both delay and deliver_at"):
+        destination(SHOP, "order.paid", timedelta(0), PAST)

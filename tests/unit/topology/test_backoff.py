@@ -190,7 +190,14 @@ def test_only_what_the_retry_queue_cannot_do_is_for_the_ladder(
 
 @pytest.mark.parametrize(
     "errors",
-    [[ValueError], {"ValueError": NO_RETRY}, {int: NO_RETRY}, {ValueError: 0}, {ValueError: None}],
+    [
+        "ValueError",
+        [ValueError],
+        {"ValueError": NO_RETRY},
+        {int: NO_RETRY},
+        {ValueError: 0},
+        {ValueError: None},
+    ],
     ids=repr,
 )
 def test_rules_that_are_none_are_refused(errors: dict[type[BaseException], ErrorRule]) -> None:
