@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from effort import IS_NIGHTLY, effort
 from redrive.topology.broker_version import BrokerVersion
@@ -39,6 +39,10 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     max_examples=int(os.environ.get("REDRIVE_TEST_EXAMPLES", effort(25, nightly=200))),
+    # Of a mutant it is enough to know that it dies; the smallest example takes minutes.
+    phases=[
+        one for one in Phase if one is not Phase.shrink or "MUTANT_UNDER_TEST" not in os.environ
+    ],
 )
 settings.load_profile("redrive")
 
