@@ -7,6 +7,7 @@ contains no credentials, and no bodies except edited ones.
 
 import base64
 import json
+import math
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -431,9 +432,12 @@ def _mapping(found: object) -> Mapping[str, object]:
 
 
 def _flat(found: object, depth: int = 0) -> None:
-    """Check that values are not nested more deeply than any entry of ours."""
+    """Check that values are not nested more deeply than any entry of ours, and are JSON: SQLite
+    refuses the infinite numbers that Python's parser takes."""
     if depth > _DEEPEST:
         raise Unreadable("too deep")
+    if isinstance(found, float) and not math.isfinite(found):
+        raise Unreadable("a number that is not finite")
     inner = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
     for one in inner:
         _flat(one, depth + 1)

@@ -13,6 +13,7 @@ from redrive.failures.message.failed_message import FailedMessage
 from redrive.failures.queue.canary import Guards, Unknown
 from redrive.failures.store.filter import Filter
 from redrive.failures.store.stored_message import text_of
+from redrive.topology.rates import rate_of
 from redrive.topology.rewrite import MOST_REDRIVES
 
 _OF_PROGRAM = "of_program"
@@ -37,6 +38,9 @@ class Order:
             None for no limit.
         transform: a function of the calling program that returns a new body for a message.
         unchecked: whether to send messages whose route the broker could not confirm.
+
+    Raises:
+        ConfigurationError: the rate is not a positive number.
     """
 
     filter: Filter = field(default_factory=Filter)
@@ -52,6 +56,10 @@ class Order:
     pace_by_depth: int | None = None
     transform: Edit | None = None
     unchecked: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rate is not None:
+            object.__setattr__(self, "rate", rate_of(self.rate))
 
     @property
     def direction(self) -> Direction:

@@ -210,6 +210,32 @@ def test_an_entry_that_can_not_be_ours_is_refused(values: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
+    "part",
+    [
+        {"canary": -1},
+        {"edits": []},
+        {"edits": {"0" * 64: "%"}},
+        {"edits": {"0" * 64: 5}},
+        {"limit": "5"},
+        {"rate": "2"},
+        {"selection": {"where": None, "groups": "3f2a"}},
+        {"selection": {"where": None, "groups": [], "digests": [5]}},
+        {"stop_at": 2**53},
+        {"to": 5},
+        {"unknown to us": [float("inf")]},
+        {"unknown to us": {"x": float("nan")}},
+        {"via": 1},
+        {"watch": True},
+    ],
+    ids=repr,
+)
+def test_an_order_that_can_not_be_ours_is_refused(part: dict[str, Any]) -> None:
+    order = {**ORDER.as_json(), **part}
+    with pytest.raises(Unreadable):
+        JournalEntry.decode(json.dumps(encoded(order=order)).encode())
+
+
+@pytest.mark.parametrize(
     "body",
     [b"[" * 200_000, b" " * (LONGEST_ENTRY + 1), b'{"format":1e400}'],
     ids=["deep", "long", "large"],

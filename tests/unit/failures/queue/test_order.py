@@ -12,6 +12,12 @@ def test_a_pace_that_can_not_be_kept_is_refused(most: int, via: bool) -> None:
         _ = Order(pace_by_depth=most, via=via).direction
 
 
+@pytest.mark.parametrize("rate", [0, -1, True, float("inf"), float("nan")])
+def test_a_rate_at_which_nothing_can_be_sent_is_refused(rate: float) -> None:
+    with pytest.raises(ConfigurationError, match="the rate"):
+        Order(rate=rate)
+
+
 def test_no_pace_goes_with_every_way() -> None:
     assert Order(via=True).direction.via
     assert not Order(pace_by_depth=1).direction.via
