@@ -139,7 +139,7 @@ def test_two_messages_that_kill_their_worker_are_both_set_aside(
     poison = [service.publish("poison"), service.publish("poison")]
     good = service.publish_numbered(10)
     with Supervised(service, notes, "die") as supervised:
-        supervised.wait_until(lambda: service.failed_queue.depth() == 2, "both are set aside")
+        supervised.wait_until(lambda: {*service.failed_ids()} == {*poison}, "both are set aside")
         supervised.wait_until(
             lambda: set(good) <= notes.handled.keys(), "their neighbours are handled"
         )
@@ -147,7 +147,8 @@ def test_two_messages_that_kill_their_worker_are_both_set_aside(
     failed = service.failed()
     assert {message.message_id for message in failed} == set(poison)
     assert {message.reason for message in failed} == {"crashed"}
-    assert [notes.begun[message_id] for message_id in poison] == [5, 5]
+    # A delivery that the other one's crash took along counts, whether its handler had begun or not.
+    assert max(notes.begun[message_id] for message_id in poison) <= 5
 
 
 @mostly(BLOCKING)
