@@ -437,7 +437,7 @@ class ManagementAPI:
         """
         for _ in range(len(self._hosts) - 1):
             try:
-                return self._client.request(method, path, json=value)
+                return self._answer_of_host(path, method, value)
             except self._httpx.TransportError:
                 # All nodes of a cluster give the same answers.
                 self._hosts.rotate(-1)
@@ -445,7 +445,17 @@ class ManagementAPI:
                 self.address = str(self._place).rstrip("/")
                 self._client.close()
                 self._client = self._new_client()
-        return self._client.request(method, path, json=value)
+        return self._answer_of_host(path, method, value)
+
+    def _answer_of_host(
+        self, path: str, method: str, value: Mapping[str, object] | None
+    ) -> "httpx.Response":
+        """Return an answer. A server closes a connection on which nothing was asked for a while,
+        maybe while the next request is on its way: that request is sent again."""
+        try:
+            return self._client.request(method, path, json=value)
+        except (self._httpx.RemoteProtocolError, self._httpx.ReadError, self._httpx.WriteError):
+            return self._client.request(method, path, json=value)
 
     def _unavailable(self, where: str, error: Exception) -> BrokerUnavailable:
         """Return the error for a request that got no answer, with a remedy."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from canned_server import CannedServer
 from redrive.errors import BrokerUnavailable, ConfigurationError, PermissionDenied, RedriveError
 from redrive.pubsub.admin.management_api import ManagementAPI
 
@@ -213,6 +214,15 @@ def test_http_where_something_else_is_spoken_is_no_question_of_the_plugin(conten
         problem, remedy = refusal(BrokerUnavailable, address)
     assert "the server there does not speak HTTP" in problem
     assert "https://" in remedy
+
+
+def test_a_request_on_a_connection_that_is_just_being_closed_is_sent_again() -> None:
+    none = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]"
+    with (
+        CannedServer(none, listens=True) as port,
+        ManagementAPI(BROKER, f"http://localhost:{port}") as api,
+    ):
+        assert [api.queue_names() for _ in range(3)] == [[], [], []]
 
 
 @pytest.mark.parametrize("status", [401, 403])
