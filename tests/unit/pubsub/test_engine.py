@@ -75,7 +75,7 @@ def test_what_is_given_up_is_published_and_acked_once_that_is_confirmed(
     assert isinstance(running.notes[0], MoveToFailed)
 
 
-def test_of_what_a_job_has_requeued_it_is_told_what_became_of_it(running: RunningEngine) -> None:
+def test_a_job_is_told_what_became_of_the_messages_that_it_requeued(running: RunningEngine) -> None:
     by_a_job = Properties(headers=Table.of({JOB: "job-1"})).encode()
     running.consuming.deliver(exchange="", routing_key="orders", properties=by_a_job)
     running.handle(FAILURE)
