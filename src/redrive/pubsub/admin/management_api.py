@@ -450,8 +450,7 @@ class ManagementAPI:
     def _answer_of_host(
         self, path: str, method: str, value: Mapping[str, object] | None
     ) -> "httpx.Response":
-        """Return an answer. A server closes a connection on which nothing was asked for a while,
-        maybe while the next request is on its way: that request is sent again."""
+        """Return an answer; send the request again if the connection ends without one."""
         try:
             return self._client.request(method, path, json=value)
         except (self._httpx.RemoteProtocolError, self._httpx.ReadError, self._httpx.WriteError):

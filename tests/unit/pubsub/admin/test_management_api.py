@@ -216,7 +216,7 @@ def test_http_where_something_else_is_spoken_is_no_question_of_the_plugin(conten
     assert "https://" in remedy
 
 
-def test_a_request_on_a_connection_that_is_just_being_closed_is_sent_again() -> None:
+def test_a_request_whose_connection_ends_without_an_answer_is_sent_again() -> None:
     none = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]"
     with (
         CannedServer(none, listens=True) as port,
